@@ -1,0 +1,2 @@
+//! Repository commands.
+fn main() {}
