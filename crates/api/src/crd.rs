@@ -1,0 +1,119 @@
+//! The CustomResourceDefinition, derived from the types.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube_core::CustomResourceExt;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+use crate::ScheduledMachine;
+
+/// The one optional field for which a user may write `null`, which the documents give as its default.
+const NULLABLE: &str = "killIfCommands";
+
+/// The CustomResourceDefinition of [`ScheduledMachine`], as it is shipped.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = ScheduledMachine::crd();
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut()) {
+            refuse_null(schema);
+        }
+    }
+    crd
+}
+
+/// An object whose fields are nobody's business but the provider's.
+pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// An `Option` comes out nullable, and a stored `null` is a third state that every rule of the admission policy would
+/// have to think of. An optional field is there or it is not.
+fn refuse_null(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    for (name, property) in schema.properties.iter_mut().flatten() {
+        refuse_null(property);
+        if name == NULLABLE {
+            property.nullable = Some(true);
+        }
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        refuse_null(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        refuse_null(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> serde_json::Value {
+        let version = crd().spec.versions.remove(0);
+        serde_json::to_value(version.schema.unwrap().open_api_v3_schema.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_others_rely_on() {
+        let crd = crd();
+        assert_eq!(crd.metadata.name.as_deref(), Some("scheduledmachines.5spot.finos.org"));
+        assert_eq!(crd.spec.group, crate::keys::GROUP);
+        assert_eq!(crd.spec.versions[0].name, crate::keys::VERSION);
+        assert_eq!(crd.spec.names.short_names, Some(vec!["sm".to_owned()]));
+        assert_eq!(crd.spec.names.categories, Some(vec!["cluster-api".to_owned()]));
+        assert_eq!(crd.spec.scope, "Namespaced");
+    }
+
+    #[test]
+    fn columns_are_in_the_order_of_the_contract() {
+        let columns = crd().spec.versions.remove(0).additional_printer_columns.unwrap();
+        let names: Vec<_> = columns.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["Phase", "In-Schedule", "Enabled", "Node", "Opens", "Closes", "Cluster", "Age"]);
+    }
+
+    #[test]
+    fn only_one_field_takes_null() {
+        fn nullable(path: &str, value: &serde_json::Value, found: &mut Vec<String>) {
+            if let serde_json::Value::Object(map) = value {
+                if map.get("nullable") == Some(&true.into()) {
+                    found.push(path.to_owned());
+                }
+                for (key, inner) in map {
+                    nullable(&format!("{path}/{key}"), inner, found);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        nullable("", &schema(), &mut found);
+        assert_eq!(found, ["/properties/spec/properties/killIfCommands"]);
+    }
+
+    /// What the admission policy's rules speak of must reach the policy, or its Audit phase would see nothing.
+    #[test]
+    fn the_schema_leaves_the_rules_of_the_policy_alone() {
+        let schema = schema();
+        let spec = &schema["properties"]["spec"]["properties"];
+        let ruled = [
+            &spec["clusterName"],
+            &spec["gracefulShutdownTimeout"],
+            &spec["nodeDrainTimeout"],
+            &spec["schedule"],
+            &spec["schedule"]["properties"]["cron"],
+            &spec["schedule"]["properties"]["daysOfWeek"],
+            &spec["schedule"]["properties"]["daysOfWeek"]["items"],
+            &spec["schedule"]["properties"]["hoursOfDay"],
+            &spec["schedule"]["properties"]["hoursOfDay"]["items"],
+            &spec["bootstrapSpec"]["properties"]["apiVersion"],
+            &spec["bootstrapSpec"]["properties"]["kind"],
+            &spec["infrastructureSpec"]["properties"]["apiVersion"],
+            &spec["infrastructureSpec"]["properties"]["kind"],
+        ];
+        for field in ruled {
+            assert!(field.is_object(), "a ruled field is gone from the schema");
+            for keyword in ["pattern", "minLength", "minItems", "enum", "required", "x-kubernetes-validations"] {
+                assert_eq!(field.get(keyword), None, "{field}");
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Judges a manifest with no cluster at hand, and gives the same verdict as one would: the kind, the schema, then every
+//! rule of the admission policy and of the controller.
+
+use fivespot_api::{ScheduledMachine, keys};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+use crate::schema::{self, SchemaError};
+use crate::validate::{Standard, ValidSpec, is_dns_subdomain, validate};
+
+/// Namespace of an object that names none, as kubectl has it.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// A manifest that every validator accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The object as written, defaults filled in.
+    pub object: ScheduledMachine,
+    /// Its spec, parsed.
+    pub spec: ValidSpec,
+}
+
+/// Something that is wrong with a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// It is some other object.
+    #[error("is {found}, not a ScheduledMachine of {}/{}", keys::GROUP, keys::VERSION)]
+    NotOurs {
+        /// What it is.
+        found: String,
+    },
+    /// Its metadata will be refused.
+    #[error("{field}: {reason}")]
+    Metadata {
+        /// Path of the field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The schema refuses it.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A rule refuses it.
+    #[error(transparent)]
+    Rule(#[from] crate::validate::SpecError),
+}
+
+impl DocumentError {
+    /// Path of the field that is at fault.
+    pub fn field(&self) -> &str {
+        match self {
+            DocumentError::NotOurs { .. } => "kind",
+            DocumentError::Metadata { field, .. } => field,
+            DocumentError::Schema(error) => &error.field,
+            DocumentError::Rule(error) => &error.field,
+        }
+    }
+}
+
+/// Judges one manifest. The rules are asked only of what the schema accepts, as on an API server.
+pub fn judge(crd: &CustomResourceDefinition, manifest: &Value) -> Result<Document, Vec<DocumentError>> {
+    if !is_ours(manifest) {
+        return Err(vec![DocumentError::NotOurs { found: describe(manifest) }]);
+    }
+    let mut errors: Vec<DocumentError> = metadata(manifest).into_iter().collect();
+    errors.extend(schema::check(crd, manifest).into_iter().map(DocumentError::Schema));
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    // The schema is derived from these very types, so what it accepts deserializes; an error here is still told.
+    let object: ScheduledMachine = serde_json::from_value(manifest.clone())
+        .map_err(|error| vec![DocumentError::Metadata { field: "metadata", reason: error.to_string() }])?;
+    let namespace = object.metadata.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    match validate(&object.spec, &namespace, Standard::Admission) {
+        Ok(spec) => Ok(Document { object, spec }),
+        Err(errors) => Err(errors.iter().cloned().map(DocumentError::Rule).collect()),
+    }
+}
+
+/// Whether a manifest says it is a ScheduledMachine.
+pub fn is_ours(manifest: &Value) -> bool {
+    manifest["kind"] == "ScheduledMachine" && manifest["apiVersion"] == format!("{}/{}", keys::GROUP, keys::VERSION)
+}
+
+fn describe(manifest: &Value) -> String {
+    let part = |name: &str| manifest[name].as_str().unwrap_or("?").to_owned();
+    match manifest {
+        Value::Object(_) => format!("a {} of {}", part("kind"), part("apiVersion")),
+        _ => "no object".to_owned(),
+    }
+}
+
+fn metadata(manifest: &Value) -> Option<DocumentError> {
+    let name = &manifest["metadata"]["name"];
+    let fault = |reason: String| Some(DocumentError::Metadata { field: "metadata.name", reason });
+    match name.as_str() {
+        Some(name) if is_dns_subdomain(name) => None,
+        Some(name) => fault(format!(
+            "{name:?} must be lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit"
+        )),
+        None if manifest["metadata"]["generateName"].is_string() => None,
+        None => fault("is required".to_owned()),
+    }
+}

@@ -1,0 +1,67 @@
+//! The forms Kubernetes gives to names, as its API server judges them.
+
+/// At most 63 characters, alphanumeric at both ends; the empty value counts.
+pub(super) fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_name_part(text)
+}
+
+/// `[prefix/]name`: the prefix a DNS subdomain, the name like a non-empty label value.
+pub(super) fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name_part(name),
+        None => is_name_part(text),
+    }
+}
+
+/// Labels of lower-case letters, digits and dashes, parted by dots, at most 253 characters.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    let label = |it: &str| {
+        let ends = |at: Option<char>| at.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            && ends(it.chars().next())
+            && ends(it.chars().next_back())
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+/// Whether the prefix of `key` is `owner` or a subdomain of it.
+pub(super) fn belongs_to(key: &str, owner: &str) -> bool {
+    key.split_once('/').is_some_and(|(prefix, _)| {
+        prefix.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+fn is_name_part(text: &str) -> bool {
+    let ends = |at: Option<char>| at.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_belongs_to_its_domain_and_not_to_one_that_merely_ends_alike() {
+        assert!(belongs_to("kubernetes.io/x", "kubernetes.io"));
+        assert!(belongs_to("node.kubernetes.io/x", "kubernetes.io"));
+        assert!(!belongs_to("notkubernetes.io/x", "kubernetes.io"));
+        assert!(!belongs_to("kubernetes.io", "kubernetes.io"));
+    }
+
+    #[test]
+    fn names_are_judged_at_their_limits() {
+        assert!(is_qualified_name(&"a".repeat(63)));
+        assert!(!is_qualified_name(&"a".repeat(64)));
+        assert!(!is_qualified_name(""));
+        assert!(!is_qualified_name("/name"));
+        assert!(!is_qualified_name("a/b/c"));
+        assert!(!is_qualified_name("UPPER.example/name"));
+        assert!(is_label_value(""));
+        assert!(!is_label_value("-a"));
+        assert!(!is_dns_subdomain("a..b"));
+        assert!(!is_dns_subdomain(""));
+    }
+}

@@ -1,0 +1,31 @@
+//! `spec.nodeTaints`.
+
+use std::collections::BTreeSet;
+
+use fivespot_api::NodeTaint;
+
+use super::{Findings, names, rules};
+
+/// Prefixes of taints that Kubernetes or we set ourselves.
+const RESERVED: [&str; 4] = ["5spot.finos.org", "kubernetes.io", "node.kubernetes.io", "node-role.kubernetes.io"];
+
+pub(super) fn check(taints: &[NodeTaint], findings: &mut Findings) -> Option<Vec<NodeTaint>> {
+    let mark = findings.mark();
+    let mut seen = BTreeSet::new();
+    for (index, taint) in taints.iter().enumerate() {
+        let at = |part: &str| format!("spec.nodeTaints[{index}]{part}");
+        let detail = |text: &str| Some(format!("nodeTaints[{index}]: {text:?}"));
+        if !names::is_qualified_name(&taint.key) {
+            findings.add(at(".key"), rules::TAINT_KEY_FORM, detail(&taint.key));
+        } else if taint.key.split_once('/').is_some_and(|(prefix, _)| RESERVED.contains(&prefix)) {
+            findings.add(at(".key"), rules::TAINT_KEY_RESERVED, detail(&taint.key));
+        }
+        if let Some(value) = taint.value.as_deref().filter(|it| !names::is_label_value(it)) {
+            findings.add(at(".value"), rules::TAINT_VALUE_FORM, detail(value));
+        }
+        if !seen.insert((&taint.key, taint.effect)) {
+            findings.add(at(""), rules::TAINT_UNIQUE, detail(&taint.key));
+        }
+    }
+    findings.none_since(mark).then(|| taints.to_vec())
+}

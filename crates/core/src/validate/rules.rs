@@ -1,0 +1,122 @@
+//! The words of every rule: what a user reads from the API server, from a condition and offline is the same sentence.
+//!
+//! Where a rule stands for one field, its sentence begins with the field's path.
+
+use fivespot_api::keys;
+
+/// Rule 1.
+pub const CLUSTER_NAME_EMPTY: &str = "spec.clusterName must not be empty";
+/// The name becomes the value of Cluster API's label on the Machine.
+pub const CLUSTER_NAME_FORM: &str = "spec.clusterName must be a valid label value: at most 63 letters, digits, '-', '_' \
+                                     or '.', beginning and ending with a letter or digit";
+
+/// A field that is a duration, with its rules.
+#[derive(Debug)]
+pub struct DurationRules {
+    /// Path of the field.
+    pub field: &'static str,
+    /// Its form.
+    pub form: &'static str,
+    /// Its bound.
+    pub bound: &'static str,
+}
+
+/// Rule 2.
+pub const GRACEFUL_SHUTDOWN_TIMEOUT: DurationRules = DurationRules {
+    field: "spec.gracefulShutdownTimeout",
+    form: "spec.gracefulShutdownTimeout must be a duration string such as '5m', '30s', or '1h'",
+    bound: "spec.gracefulShutdownTimeout must be at most 24h",
+};
+/// Rule 3.
+pub const NODE_DRAIN_TIMEOUT: DurationRules = DurationRules {
+    field: "spec.nodeDrainTimeout",
+    form: "spec.nodeDrainTimeout must be a duration string such as '5m', '30s', or '1h'",
+    bound: "spec.nodeDrainTimeout must be at most 24h",
+};
+
+/// Rule 4.
+pub const CRON_OR_WINDOW: &str = "spec.schedule: cron is mutually exclusive with daysOfWeek and hoursOfDay";
+/// Rule 5.
+pub const WINDOW_COMPLETE: &str = "spec.schedule: both daysOfWeek and hoursOfDay must be non-empty";
+/// Rule 6.
+pub const DAYS_FORM: &str =
+    "spec.schedule.daysOfWeek must be day names or ranges (e.g. 'mon', 'mon-fri', 'mon-wed,fri-sun')";
+/// Rule 7.
+pub const HOURS_FORM: &str = "spec.schedule.hoursOfDay must be hours or ranges (e.g. '9', '9-17', '0-9,18-23')";
+/// Cron's own form.
+pub const CRON_FORM: &str = "spec.schedule.cron must be five fields of cron (e.g. '0 9-17 * * 1-5')";
+/// The length of cron's windows.
+pub const WINDOW_DURATION: &str = "spec.schedule.duration must be a duration string such as '90m' or '9h', at most 24h, \
+                                   and goes with cron alone";
+/// The zone.
+pub const TIMEZONE: &str = "spec.schedule.timezone must be an IANA time zone (e.g. 'America/New_York', 'UTC')";
+/// An exception's ends.
+pub const OVERRIDES: &str = "spec.schedule.overrides must have RFC 3339 instants or local dates (e.g. \
+                             '2026-12-24T12:00:00Z', '2026-12-24') as from and until, and end after they begin";
+
+/// An inline object, with its rules.
+#[derive(Debug)]
+pub struct InlineRules {
+    /// Path of the object.
+    pub field: &'static str,
+    /// Groups it may be of.
+    pub groups: [&'static str; 2],
+    /// Rules 8 and 11.
+    pub group_present: &'static str,
+    /// Rules 9 and 12.
+    pub group_allowed: &'static str,
+    /// Rules 10 and 13.
+    pub kind_present: &'static str,
+    /// Kinds that are none of a machine's own objects.
+    pub kind_allowed: &'static str,
+    /// Where it may live.
+    pub namespace: &'static str,
+    /// The one field of a provider's spec that says which machine it is.
+    pub provider_id: &'static str,
+}
+
+/// Rules 8 to 10.
+pub const BOOTSTRAP: InlineRules = InlineRules {
+    field: "spec.bootstrapSpec",
+    groups: keys::BOOTSTRAP_GROUPS,
+    group_present: "spec.bootstrapSpec.apiVersion must use a namespaced API group",
+    group_allowed: "spec.bootstrapSpec.apiVersion must be from an allowed group: bootstrap.cluster.x-k8s.io or \
+                    k0smotron.io",
+    kind_present: "spec.bootstrapSpec.kind must not be empty",
+    kind_allowed: "spec.bootstrapSpec.kind must not end in 'Template' or 'Cluster' and must not be 'JoinTokenRequest'",
+    namespace: "spec.bootstrapSpec.namespace must be empty or the namespace of the ScheduledMachine",
+    provider_id: "spec.bootstrapSpec.spec must not set providerID",
+};
+/// Rules 11 to 13.
+pub const INFRASTRUCTURE: InlineRules = InlineRules {
+    field: "spec.infrastructureSpec",
+    groups: keys::INFRASTRUCTURE_GROUPS,
+    group_present: "spec.infrastructureSpec.apiVersion must use a namespaced API group",
+    group_allowed: "spec.infrastructureSpec.apiVersion must be from an allowed group: infrastructure.cluster.x-k8s.io or \
+                    k0smotron.io",
+    kind_present: "spec.infrastructureSpec.kind must not be empty",
+    kind_allowed: "spec.infrastructureSpec.kind must not end in 'Template' or 'Cluster' and must not be \
+                   'JoinTokenRequest'",
+    namespace: "spec.infrastructureSpec.namespace must be empty or the namespace of the ScheduledMachine",
+    provider_id: "spec.infrastructureSpec.spec must not set providerID",
+};
+
+/// Keys of Machine labels and annotations: whose they are.
+pub const TEMPLATE_RESERVED: &str = "spec.machineTemplate must not set keys of kubernetes.io, cluster.x-k8s.io or \
+                                     5spot.finos.org (labels of node.cluster.x-k8s.io aside)";
+/// Keys and values of Machine labels and annotations: their form.
+pub const TEMPLATE_FORM: &str = "spec.machineTemplate must have qualified names as keys and valid label values";
+/// The version of the Machine.
+pub const TEMPLATE_VERSION: &str = "spec.machineTemplate.version must be a version such as 'v1.33.2'";
+
+/// Taint keys: their form.
+pub const TAINT_KEY_FORM: &str = "spec.nodeTaints must have a qualified name as key: an optional DNS prefix and '/', then \
+                                  at most 63 letters, digits, '-', '_' or '.'";
+/// Taint keys: whose they are.
+pub const TAINT_KEY_RESERVED: &str = "spec.nodeTaints must not use the reserved prefixes 5spot.finos.org/, \
+                                      kubernetes.io/, node.kubernetes.io/ or node-role.kubernetes.io/";
+/// Taint values.
+pub const TAINT_VALUE_FORM: &str = "spec.nodeTaints must have a valid label value as value: at most 63 letters, digits, \
+                                    '-', '_' or '.', beginning and ending with a letter or digit";
+/// Identity of a taint.
+pub const TAINT_UNIQUE: &str = "spec.nodeTaints must have each key and effect once";

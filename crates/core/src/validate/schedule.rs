@@ -1,0 +1,74 @@
+//! `spec.schedule`: the schedule's own parser judges it, and its findings are told in the words of the rules.
+
+use fivespot_api::ScheduleSpec;
+use fivespot_schedule::{OverrideSource, Reason, Schedule, ScheduleError, Source};
+
+use super::{Findings, Standard, rules};
+
+pub(super) fn check(spec: &ScheduleSpec, standard: Standard, findings: &mut Findings) -> Option<Schedule> {
+    let mark = findings.mark();
+    let half_a_window = spec.cron.is_none() && (spec.days_of_week.is_empty() != spec.hours_of_day.is_empty());
+    match standard {
+        Standard::Admission if half_a_window => {
+            let (missing, every) =
+                if spec.days_of_week.is_empty() { ("daysOfWeek", "mon-sun") } else { ("hoursOfDay", "0-23") };
+            findings.add(
+                format!("spec.schedule.{missing}"),
+                rules::WINDOW_COMPLETE,
+                Some(format!("{missing} is empty: write [\"{every}\"] for all")),
+            );
+        }
+        Standard::Admission | Standard::Stored => {}
+    }
+    match Schedule::parse(&source(spec)) {
+        Ok(schedule) => findings.none_since(mark).then_some(schedule),
+        Err(errors) => {
+            for error in &errors {
+                findings.add(format!("spec.schedule.{}", error.field), rule(error), Some(detail(error)));
+            }
+            None
+        }
+    }
+}
+
+fn source(spec: &ScheduleSpec) -> Source<'_> {
+    Source {
+        days_of_week: &spec.days_of_week,
+        hours_of_day: &spec.hours_of_day,
+        cron: spec.cron.as_deref(),
+        duration: spec.duration.as_deref(),
+        timezone: &spec.timezone,
+        overrides: spec
+            .overrides
+            .iter()
+            .map(|it| OverrideSource { from: &it.from, until: &it.until, active: it.active })
+            .collect(),
+    }
+}
+
+/// What the rule's own words leave open.
+fn detail(error: &ScheduleError) -> String {
+    match error.reason {
+        Reason::CronAndDaysOrHours => "set one or the other, not both".to_owned(),
+        Reason::NothingSet => "nothing says when to open: set daysOfWeek and hoursOfDay, or cron".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// The rule that speaks of the field an error is about.
+fn rule(error: &ScheduleError) -> &'static str {
+    match error.reason {
+        Reason::CronAndDaysOrHours => return rules::CRON_OR_WINDOW,
+        Reason::NothingSet => return rules::WINDOW_COMPLETE,
+        _ => {}
+    }
+    let list = error.field.split(['[', '.']).next().unwrap_or_default();
+    match list {
+        "daysOfWeek" => rules::DAYS_FORM,
+        "hoursOfDay" => rules::HOURS_FORM,
+        "duration" => rules::WINDOW_DURATION,
+        "timezone" => rules::TIMEZONE,
+        "overrides" => rules::OVERRIDES,
+        _ => rules::CRON_FORM,
+    }
+}

@@ -1,0 +1,75 @@
+//! The offline validator's half of "one corpus, one truth": every valid manifest passes, every invalid one is refused,
+//! by whom its folder says, and the finding names the field that the manifest's own header names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fivespot_core::document::{Document, DocumentError, judge};
+
+fn corpus(folder: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/specs").join(folder);
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} is empty", folder.display());
+    files
+}
+
+fn judged(text: &str) -> Result<Document, Vec<DocumentError>> {
+    judge(&fivespot_api::crd(), &serde_saphyr::from_str(text).unwrap())
+}
+
+fn named_field(text: &str) -> &str {
+    text.lines().find_map(|line| line.strip_prefix("# field: ")).expect("an invalid manifest names its field")
+}
+
+#[test]
+fn every_valid_manifest_passes() {
+    for (path, text) in corpus("valid") {
+        if let Err(errors) = judged(&text) {
+            panic!("{}: {errors:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn what_the_schema_refuses_is_refused_by_the_schema() {
+    for (path, text) in corpus("invalid/schema") {
+        let errors = judged(&text).expect_err(&path.display().to_string());
+        assert!(errors.iter().all(|it| matches!(it, DocumentError::Schema(_))), "{}: {errors:?}", path.display());
+        assert!(errors.iter().any(|it| it.field() == named_field(&text)), "{}: {errors:?}", path.display());
+    }
+}
+
+#[test]
+fn what_a_rule_refuses_passes_the_schema_and_is_refused_by_the_rule() {
+    for folder in ["invalid/policy", "invalid/controller"] {
+        for (path, text) in corpus(folder) {
+            let errors = judged(&text).expect_err(&path.display().to_string());
+            assert!(errors.iter().all(|it| matches!(it, DocumentError::Rule(_))), "{}: {errors:?}", path.display());
+            assert!(
+                errors.iter().any(|it| it.field().starts_with(named_field(&text))),
+                "{}: {errors:?}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// What a person reads, all of it in one place, so that a change of words is seen.
+#[test]
+fn every_refusal_reads_well() {
+    let mut told = String::new();
+    for folder in ["invalid/schema", "invalid/policy", "invalid/controller"] {
+        for (path, text) in corpus(folder) {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            for error in judged(&text).expect_err("covered above") {
+                told.push_str(&format!("{folder}/{name}\n    {error}\n"));
+            }
+        }
+    }
+    insta::assert_snapshot!(told);
+}
