@@ -1,2 +1,42 @@
-//! Repository commands.
-fn main() {}
+//! `kubectl 5spot`: what a schedule means, in words, numbers and a picture.
+
+mod cluster;
+mod manifest;
+mod output;
+mod picture;
+mod subject;
+mod timeline;
+mod windows;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use fivespot_entry::{Failure, arguments, finish};
+use jiff::Timestamp;
+
+/// Shows when ScheduledMachines are in their cluster.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-5spot", bin_name = "kubectl 5spot", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Windows(windows::Arguments),
+    Timeline(timeline::Arguments),
+}
+
+fn main() -> ExitCode {
+    // The only clock of this program: everything below is told what time it is.
+    let now = Timestamp::now();
+    finish(run(arguments::<Arguments>().command, now))
+}
+
+fn run(command: Command, now: Timestamp) -> Result<(), Failure> {
+    match command {
+        Command::Windows(arguments) => windows::run(&arguments, now),
+        Command::Timeline(arguments) => timeline::run(&arguments, now),
+    }
+}

@@ -15,7 +15,7 @@ mod timeouts;
 
 use std::fmt;
 
-use fivespot_api::{MachineTemplate, NodeTaint, ScheduledMachineSpec};
+use fivespot_api::{MachineTemplate, NodeTaint, ScheduleSpec, ScheduledMachineSpec};
 use fivespot_schedule::Schedule;
 use jiff::SignedDuration;
 
@@ -102,6 +102,12 @@ pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard
         }),
         _ => Err(SpecErrors(findings.0)),
     }
+}
+
+/// Judges the schedule alone, for those who ask only when a machine would be in.
+pub fn validate_schedule(spec: &ScheduleSpec, standard: Standard) -> Result<Schedule, SpecErrors> {
+    let mut findings = Findings::default();
+    schedule::check(spec, standard, &mut findings).ok_or(SpecErrors(findings.0))
 }
 
 /// Everything that is wrong with a spec; never empty.

@@ -1,0 +1,60 @@
+//! Every `console` block of the documentation is run, and prints what the documentation says it prints.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Example {
+    page: PathBuf,
+    command: String,
+    output: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|it| it == "md") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn examples(page: &Path) -> Vec<Example> {
+    let text = fs::read_to_string(page).unwrap();
+    let blocks = text.split("```console\n").skip(1).map(|it| it.split("```").next().unwrap());
+    blocks
+        .map(|block| {
+            let (command, output) =
+                block.strip_prefix("$ ").expect("a block begins with its command").split_once('\n').unwrap();
+            Example { page: page.to_owned(), command: command.to_owned(), output: output.to_owned() }
+        })
+        .collect()
+}
+
+#[test]
+fn every_command_of_the_documentation_prints_what_it_says() {
+    let root = root();
+    let mut all = examples(&root.join("README.md"));
+    for page in pages(&root.join("docs")) {
+        all.extend(examples(&page));
+    }
+    assert!(all.len() >= 5, "the documentation has lost its examples");
+    for Example { page, command, output } in all {
+        let arguments = command.strip_prefix("kubectl 5spot ").expect("only our own commands have their output shown");
+        let ran = Command::new(env!("CARGO_BIN_EXE_kubectl-5spot"))
+            .args(arguments.split_whitespace())
+            .current_dir(&root)
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(ran.stdout).unwrap() + &String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(printed, output, "{}: {command}", page.display());
+    }
+}

@@ -1,0 +1,65 @@
+//! `cargo xtask gen`: files that follow from the code, and the check that they do.
+
+mod crd;
+mod reference;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use crate::shell::root;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Write nothing; fail if a file is not what would be written
+    #[arg(long)]
+    check: bool,
+}
+
+struct Generated {
+    path: &'static str,
+    text: String,
+}
+
+impl Generated {
+    fn target(&self) -> PathBuf {
+        root().join(self.path)
+    }
+}
+
+fn all() -> Result<Vec<Generated>> {
+    Ok(vec![
+        Generated { path: "deploy/crds/scheduledmachine.yaml", text: crd::manifest()? },
+        Generated { path: "docs/reference/api.md", text: reference::page()? },
+    ])
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.check {
+        return check();
+    }
+    for file in all()? {
+        let target = file.target();
+        if let Some(folder) = target.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        }
+        fs::write(&target, &file.text).with_context(|| format!("writing {}", file.path))?;
+        println!("wrote {}", file.path);
+    }
+    Ok(())
+}
+
+/// Fails if a generated file is not what would be written.
+pub(crate) fn check() -> Result<()> {
+    let stale: Vec<_> = all()?
+        .into_iter()
+        .filter(|file| fs::read_to_string(file.target()).ok().as_ref() != Some(&file.text))
+        .map(|file| file.path)
+        .collect();
+    if !stale.is_empty() {
+        bail!("not what the code says, run `cargo xtask gen` and commit: {}", stale.join(", "));
+    }
+    Ok(())
+}
