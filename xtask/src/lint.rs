@@ -5,8 +5,11 @@ use anyhow::Result;
 use crate::shell::{self, cargo};
 use crate::tools;
 
-/// Every lint with its name, in the order of what fails fastest.
-pub(crate) const LINTS: [(&str, fn() -> Result<()>); 4] =
+/// A name, and what finds whether it holds.
+type Lint = (&'static str, fn() -> Result<()>);
+
+/// Every lint, in the order of what fails fastest.
+pub(crate) const LINTS: [Lint; 4] =
     [("formatting", formatting), ("clippy", clippy), ("documentation", documentation), ("dependencies", dependencies)];
 
 pub(crate) fn run() -> Result<()> {

@@ -8,15 +8,12 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::ScheduledMachine;
 
-/// The one optional field for which a user may write `null`, which the documents give as its default.
-const NULLABLE: &str = "killIfCommands";
-
 /// The CustomResourceDefinition of [`ScheduledMachine`], as it is shipped.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = ScheduledMachine::crd();
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut()) {
-            refuse_null(schema);
+            drop_null(schema);
         }
     }
     crd
@@ -28,20 +25,17 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// An `Option` comes out nullable, and a stored `null` is a third state that every rule of the admission policy would
-/// have to think of. An optional field is there or it is not.
-fn refuse_null(schema: &mut JSONSchemaProps) {
+/// have to think of. Where `null` is not allowed, the API server drops it: users may write it, and nobody has to read it.
+fn drop_null(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
-    for (name, property) in schema.properties.iter_mut().flatten() {
-        refuse_null(property);
-        if name == NULLABLE {
-            property.nullable = Some(true);
-        }
+    for property in schema.properties.iter_mut().flat_map(|it| it.values_mut()) {
+        drop_null(property);
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        refuse_null(items);
+        drop_null(items);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        refuse_null(values);
+        drop_null(values);
     }
 }
 
@@ -73,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_field_takes_null() {
+    fn no_field_stores_null() {
         fn nullable(path: &str, value: &serde_json::Value, found: &mut Vec<String>) {
             if let serde_json::Value::Object(map) = value {
                 if map.get("nullable") == Some(&true.into()) {
@@ -86,7 +80,7 @@ mod tests {
         }
         let mut found = Vec::new();
         nullable("", &schema(), &mut found);
-        assert_eq!(found, ["/properties/spec/properties/killIfCommands"]);
+        assert_eq!(found, Vec::<String>::new());
     }
 
     /// What the admission policy's rules speak of must reach the policy, or its Audit phase would see nothing.

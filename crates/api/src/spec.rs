@@ -11,6 +11,7 @@ use crate::{ScheduledMachineStatus, values};
 
 /// Puts a machine into a Cluster API cluster while its schedule is open, and takes it out gracefully when it closes.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[allow(clippy::duplicated_attributes, reason = "each column is an attribute of its own, and many are strings")]
 #[kube(
     group = "5spot.finos.org",
     version = "v1alpha1",

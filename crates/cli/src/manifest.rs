@@ -6,7 +6,9 @@ use std::path::Path;
 
 use fivespot_api::ScheduleSpec;
 use fivespot_core::document::{self, DocumentError};
+use fivespot_core::schema;
 use fivespot_entry::Failure;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 /// A ScheduledMachine of a file, as far as its schedule goes.
@@ -26,7 +28,11 @@ pub(crate) fn read(path: &Path, name: Option<&str>) -> Result<Found, Failure> {
     let documents = serde_saphyr::from_multiple::<Value>(&text)
         .map_err(|error| bad(format!("is not YAML: {}", error.without_snippet())))?;
 
-    let machines: Vec<Value> = documents.into_iter().flat_map(items).filter(document::is_ours).collect();
+    let crd = fivespot_api::crd();
+    let mut machines: Vec<Value> = documents.into_iter().flat_map(items).filter(document::is_ours).collect();
+    for machine in &mut machines {
+        schema::drop_nulls(&crd, machine);
+    }
     let names = || machines.iter().map(name_of).collect::<Vec<_>>().join(", ");
     let chosen = match (name, machines.as_slice()) {
         (_, []) => return Err(bad("holds no ScheduledMachine of 5spot.finos.org/v1alpha1".to_owned())),
@@ -40,7 +46,7 @@ pub(crate) fn read(path: &Path, name: Option<&str>) -> Result<Found, Failure> {
             .ok_or_else(|| bad(format!("holds no ScheduledMachine called {name:?}, only: {}", names())))?,
     };
 
-    let (ours, others) = faults(chosen);
+    let (ours, others) = faults(&crd, chosen);
     if !ours.is_empty() {
         return Err(bad(ours.join("; ")));
     }
@@ -78,8 +84,8 @@ fn name_of(manifest: &Value) -> String {
 }
 
 /// What is wrong with the schedule, and what is wrong elsewhere.
-fn faults(manifest: &Value) -> (Vec<String>, Vec<String>) {
-    let errors = document::judge(&fivespot_api::crd(), manifest).err().unwrap_or_default();
+fn faults(crd: &CustomResourceDefinition, manifest: &Value) -> (Vec<String>, Vec<String>) {
+    let errors = document::judge(crd, manifest).err().unwrap_or_default();
     let about_schedule =
         |error: &DocumentError| error.field() == "spec" || error.field().strip_prefix("spec.schedule").is_some();
     let (ours, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(about_schedule);

@@ -60,9 +60,9 @@ pub(crate) fn local(at: Timestamp, zone: &TimeZone) -> String {
 pub(crate) fn length(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let told: String =
+    let told: Vec<_> =
         parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
-    if told.is_empty() { "0h".to_owned() } else { told }
+    if told.is_empty() { "0h".to_owned() } else { told.concat() }
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::subject::Subject;
 use crate::timeline::Day;
 
 const CELLS: usize = 48;
+/// Every third hour, over its column.
+const SCALE: &str = "0     3     6     9     12    15    18    21    24";
 const CELL_MINUTES: usize = 30;
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 const A_DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -66,7 +68,7 @@ impl Picture<'_> {
         let total: SignedDuration = days.iter().map(Day::open).sum();
         let disabled = if subject.enabled { "" } else { ", disabled" };
         writeln!(out, "{} ({}{disabled}), open {}", subject.name, subject.timezone, length(total))?;
-        writeln!(out, "{:12}{}", "", scale())?;
+        writeln!(out, "{:12}{SCALE}", "")?;
         for day in *days {
             let date = day.date.strftime("%a %d %b").to_string();
             writeln!(out, "{date:12}{}  {}", self.row(day), note(day))?;
@@ -97,11 +99,6 @@ impl Picture<'_> {
         }
         row
     }
-}
-
-/// The hours over the columns, every third.
-fn scale() -> String {
-    (0..24).step_by(3).map(|hour| format!("{hour:<6}")).collect::<String>() + "24"
 }
 
 /// Goes through the day minute by minute and asks the wall clock which cell each is in, so that an hour that is skipped

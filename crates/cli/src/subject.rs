@@ -45,23 +45,19 @@ pub(crate) struct Subject {
 impl SubjectArguments {
     /// Finds the ScheduledMachine and reads its schedule.
     pub(crate) fn find(&self) -> Result<Subject, Failure> {
-        let (name, spec, standard) = match &self.filename {
-            Some(path) => {
-                let found = manifest::read(path, self.name.as_deref())?;
-                (found.name, found.schedule, Standard::Admission)
-            }
-            None => {
-                let name = self.name.clone().ok_or_else(|| {
-                    Failure::bad_input("say which ScheduledMachine: its NAME in the cluster, or -f FILE")
-                })?;
-                let target = cluster::Target {
-                    namespace: self.namespace.clone(),
-                    context: self.context.clone(),
-                    kubeconfig: self.kubeconfig.clone(),
-                };
-                let found = cluster::get(&target, &name)?;
-                (name, found.spec.schedule, Standard::Stored)
-            }
+        let (name, spec, standard) = if let Some(path) = &self.filename {
+            let found = manifest::read(path, self.name.as_deref())?;
+            (found.name, found.schedule, Standard::Admission)
+        } else {
+            let unnamed = || Failure::bad_input("say which ScheduledMachine: its NAME in the cluster, or -f FILE");
+            let name = self.name.clone().ok_or_else(unnamed)?;
+            let target = cluster::Target {
+                namespace: self.namespace.clone(),
+                context: self.context.clone(),
+                kubeconfig: self.kubeconfig.clone(),
+            };
+            let found = cluster::get(&target, &name)?;
+            (name, found.spec.schedule, Standard::Stored)
         };
         let schedule = validate_schedule(&spec, standard)
             .map_err(|errors| Failure::bad_input(format!("ScheduledMachine {name:?}: {errors}")))?;

@@ -1,4 +1,5 @@
 //! Every `console` block of the documentation is run, and prints what the documentation says it prints.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -62,13 +62,15 @@ pub fn judge(crd: &CustomResourceDefinition, manifest: &Value) -> Result<Documen
     if !is_ours(manifest) {
         return Err(vec![DocumentError::NotOurs { found: describe(manifest) }]);
     }
-    let mut errors: Vec<DocumentError> = metadata(manifest).into_iter().collect();
-    errors.extend(schema::check(crd, manifest).into_iter().map(DocumentError::Schema));
+    let mut manifest = manifest.clone();
+    schema::drop_nulls(crd, &mut manifest);
+    let mut errors: Vec<DocumentError> = metadata(&manifest).into_iter().collect();
+    errors.extend(schema::check(crd, &manifest).into_iter().map(DocumentError::Schema));
     if !errors.is_empty() {
         return Err(errors);
     }
     // The schema is derived from these very types, so what it accepts deserializes; an error here is still told.
-    let object: ScheduledMachine = serde_json::from_value(manifest.clone())
+    let object: ScheduledMachine = serde_json::from_value(manifest)
         .map_err(|error| vec![DocumentError::Metadata { field: "metadata", reason: error.to_string() }])?;
     let namespace = object.metadata.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     match validate(&object.spec, &namespace, Standard::Admission) {

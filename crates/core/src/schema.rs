@@ -71,6 +71,42 @@ pub fn check(crd: &CustomResourceDefinition, document: &Value) -> Vec<SchemaErro
     errors
 }
 
+/// Drops every `null` that stands for a field which does not take it, as the API server does before it looks further.
+pub fn drop_nulls(crd: &CustomResourceDefinition, document: &mut Value) {
+    for version in &crd.spec.versions {
+        if let Some(schema) = version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref()) {
+            drop_nulls_of(schema, document);
+        }
+    }
+}
+
+fn drop_nulls_of(schema: &JSONSchemaProps, value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.retain(|name, value| {
+            let Some(schema) = field_schema(schema, name) else { return true };
+            drop_nulls_of(schema, value);
+            !value.is_null() || schema.nullable == Some(true)
+        }),
+        Value::Array(items) => {
+            if let Some(JSONSchemaPropsOrArray::Schema(each)) = &schema.items {
+                for item in items {
+                    drop_nulls_of(each, item);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What the schema says of a field: by its name, or of all alike.
+fn field_schema<'a>(schema: &'a JSONSchemaProps, name: &str) -> Option<&'a JSONSchemaProps> {
+    let named = schema.properties.as_ref().and_then(|it| it.get(name));
+    named.or(match &schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(&**values),
+        Some(JSONSchemaPropsOrBool::Bool(_)) | None => None,
+    })
+}
+
 /// Where in the document a value stands.
 enum Path<'a> {
     Root,
@@ -138,16 +174,12 @@ impl Walk<'_> {
         let at_root = matches!(path, Path::Root);
         for (name, value) in fields {
             let path = Path::Field(path, name);
-            match (schema.properties.as_ref().and_then(|it| it.get(name)), &schema.additional_properties) {
-                (Some(property), _) => self.value(property, value, &path),
-                (None, Some(JSONSchemaPropsOrBool::Schema(values))) => self.value(values, value, &path),
-                (None, Some(JSONSchemaPropsOrBool::Bool(true))) => {}
-                (None, None | Some(JSONSchemaPropsOrBool::Bool(false))) => {
-                    let free = schema.x_kubernetes_preserve_unknown_fields == Some(true);
-                    if !free && !(at_root && OF_EVERY_OBJECT.contains(&name.as_str())) {
-                        self.add(&path, Fault::Unknown);
-                    }
-                }
+            let free = schema.x_kubernetes_preserve_unknown_fields == Some(true)
+                || (at_root && OF_EVERY_OBJECT.contains(&name.as_str()));
+            match field_schema(schema, name) {
+                Some(field) => self.value(field, value, &path),
+                None if free => {}
+                None => self.add(&path, Fault::Unknown),
             }
         }
     }
@@ -323,7 +355,7 @@ mod tests {
                 json!([]),
                 "spec.schedule.daysOfWeeks: is no field of this kind: check its spelling",
             ),
-            ("/spec/schedule/cron", json!(null), "spec.schedule.cron: must be a string, not null"),
+            ("/spec/nodeTaints", json!([null]), "spec.nodeTaints[0]: must be an object, not null"),
         ];
         for (pointer, value, expected) in cases {
             let mut document = good();
@@ -334,9 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_default_null_is_taken() {
+    fn a_null_is_dropped_where_the_schema_knows_the_field_and_kept_where_it_does_not() {
         let mut document = good();
         document["spec"]["killIfCommands"] = Value::Null;
-        assert_eq!(faults(&document), Vec::<String>::new());
+        document["spec"]["clusterName"] = Value::Null;
+        document["spec"]["bootstrapSpec"]["spec"]["kept"] = Value::Null;
+        drop_nulls(&fivespot_api::crd(), &mut document);
+        assert_eq!(document["spec"].get("killIfCommands"), None);
+        assert_eq!(document["spec"]["bootstrapSpec"]["spec"].get("kept"), Some(&Value::Null));
+        assert_eq!(faults(&document), ["spec.clusterName: is required"]);
     }
 }

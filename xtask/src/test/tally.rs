@@ -76,7 +76,9 @@ mod tests {
 
     fn read(lines: &[&str]) -> Tally {
         let mut tally = Tally::default();
-        lines.iter().for_each(|line| tally.read(line));
+        for line in lines {
+            tally.read(line);
+        }
         tally
     }
 
