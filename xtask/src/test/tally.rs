@@ -13,16 +13,18 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Runs one check, counts it, and goes on whatever it says, so that one run tells everything.
-    pub(super) fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
+    /// Runs one check, counts it, and says whether it passed. Others can go on, so that one run tells everything.
+    pub(super) fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> bool {
         println!("==> {name}");
-        match check() {
+        let result = check();
+        match &result {
             Ok(()) => self.passed += 1,
             Err(error) => {
                 eprintln!("{name}: {error:#}");
                 self.fail(name);
             }
         }
+        result.is_ok()
     }
 
     pub(super) fn fail(&mut self, name: &str) {
