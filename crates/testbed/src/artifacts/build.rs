@@ -1,0 +1,376 @@
+//! Building a module: under a lock, in a directory of its own, renamed into place when whole.
+
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::Instant;
+
+use super::module::{Extra, GoModule};
+use super::{ArtifactError, Progress};
+use crate::process::spawn_bound;
+
+/// Go's caches after a cold build of everything take about 6 GB.
+const NEEDED_GB: u64 = 8;
+const UNFINISHED: &str = ".building-";
+const LOCK: &str = "build.lock";
+const TAIL_LINES: usize = 40;
+
+/// Where modules are built: sources, cache directory and the Go command.
+pub(super) struct Workshop<'a> {
+    cache: &'a Path,
+    sources: &'a Path,
+    go: OsString,
+}
+
+impl<'a> Workshop<'a> {
+    pub(super) fn new(cache: &'a Path, sources: &'a Path, go: impl Into<OsString>) -> Self {
+        Self { cache, sources, go: go.into() }
+    }
+
+    /// The module's artifact directory, built if it is not there.
+    pub(super) fn ensure(
+        &self,
+        module: &GoModule,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<PathBuf, ArtifactError> {
+        let name = module.directory_name(self.sources)?;
+        let finished = self.cache.join(&name);
+        if finished.is_dir() {
+            return Ok(finished);
+        }
+        let _lock = self.lock(progress)?;
+        if finished.is_dir() {
+            return Ok(finished);
+        }
+        self.check_go(module)?;
+        self.check_disk()?;
+
+        let started = Instant::now();
+        let unfinished = self.cache.join(format!("{UNFINISHED}{name}"));
+        remove_if_there(&unfinished)?;
+        fs::create_dir_all(&unfinished).map_err(ArtifactError::io(&unfinished))?;
+        self.compile(module, &unfinished, progress)?;
+        for name in module.symlinks {
+            let link = unfinished.join(name);
+            symlink(module.program, &link).map_err(ArtifactError::io(&link))?;
+        }
+        for extra in module.extras {
+            self.copy_extra(module, extra, &unfinished)?;
+        }
+        fs::rename(&unfinished, &finished).map_err(ArtifactError::io(&finished))?;
+        self.remove_older(module, &name);
+        progress(Progress::Built { module: module.name, took: started.elapsed() });
+        Ok(finished)
+    }
+
+    fn lock(&self, progress: &mut dyn FnMut(Progress)) -> Result<Held, ArtifactError> {
+        let path = self.cache.join(LOCK);
+        let file = File::create(&path).map_err(ArtifactError::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Held(file)),
+            Err(TryLockError::WouldBlock) => {
+                progress(Progress::Waiting);
+                file.lock().map_err(ArtifactError::io(&path))?;
+                Ok(Held(file))
+            }
+            Err(TryLockError::Error(source)) => Err(ArtifactError::Io { path, source }),
+        }
+    }
+
+    fn check_go(&self, module: &GoModule) -> Result<(), ArtifactError> {
+        match Command::new(&self.go).arg("version").output() {
+            Ok(_) => Ok(()),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+                Err(ArtifactError::GoMissing { version: module.go_version(self.sources) })
+            }
+            Err(source) => Err(ArtifactError::Io { path: PathBuf::from(&self.go), source }),
+        }
+    }
+
+    fn check_disk(&self) -> Result<(), ArtifactError> {
+        let caches = Command::new(&self.go)
+            .args(["env", "GOCACHE", "GOMODCACHE"])
+            .output()
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .unwrap_or_default();
+        let places = caches.lines().map(PathBuf::from).chain([self.cache.to_owned()]);
+        for at in places {
+            let Some(free_gb) = free_gb(&at) else { continue };
+            if free_gb < NEEDED_GB {
+                return Err(ArtifactError::DiskFull { at, free_gb, needed_gb: NEEDED_GB });
+            }
+        }
+        Ok(())
+    }
+
+    fn compile(&self, module: &GoModule, into: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), ArtifactError> {
+        progress(Progress::Preparing { module: module.name });
+        let listed = self.run(module, &["list", "-deps", module.package])?;
+        let total = listed.lines().count();
+
+        let program = into.join(module.program);
+        let mut build = self.command(module);
+        build.args(["build", "-v", "-trimpath", "-ldflags", module.ldflags, "-o"]).arg(&program).arg(module.package);
+        let mut child = spawn_bound(build.stdout(Stdio::null()).stderr(Stdio::piped()))
+            .map_err(ArtifactError::io(Path::new(&self.go)))?;
+        let mut output = Vec::new();
+        let mut done = 0;
+        progress(Progress::Building { module: module.name, done, total });
+        for line in BufReader::new(child.stderr.take().expect("stderr is piped")).lines().map_while(Result::ok) {
+            if !line.contains(' ') {
+                done += 1;
+                progress(Progress::Building { module: module.name, done: done.min(total), total });
+            }
+            output.push(line);
+        }
+        let status = child.wait().map_err(ArtifactError::io(Path::new(&self.go)))?;
+        check(module, "go build", status, &output)
+    }
+
+    fn copy_extra(&self, module: &GoModule, extra: &Extra, into: &Path) -> Result<(), ArtifactError> {
+        let listed = self.run(module, &["list", "-m", "-f", "{{.Dir}}", extra.of_module])?;
+        let from = Path::new(listed.trim()).join(extra.from);
+        let to = into.join(extra.to);
+        if from.is_dir() {
+            fs::create_dir_all(&to).map_err(ArtifactError::io(&to))?;
+            for entry in fs::read_dir(&from).map_err(ArtifactError::io(&from))? {
+                let entry = entry.map_err(ArtifactError::io(&from))?;
+                copy_file(&entry.path(), &to.join(entry.file_name()))?;
+            }
+            Ok(())
+        } else {
+            if let Some(parent) = to.parent() {
+                fs::create_dir_all(parent).map_err(ArtifactError::io(parent))?;
+            }
+            copy_file(&from, &to)
+        }
+    }
+
+    /// Runs `go` in the module's directory and gives what it printed.
+    fn run(&self, module: &GoModule, arguments: &[&str]) -> Result<String, ArtifactError> {
+        let child = spawn_bound(self.command(module).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()))
+            .map_err(ArtifactError::io(Path::new(&self.go)))?;
+        let Output { status, stdout, stderr } =
+            child.wait_with_output().map_err(ArtifactError::io(Path::new(&self.go)))?;
+        let lines: Vec<String> = String::from_utf8_lossy(&stderr).lines().map(str::to_owned).collect();
+        check(module, &format!("go {}", arguments.join(" ")), status, &lines)?;
+        Ok(String::from_utf8_lossy(&stdout).into_owned())
+    }
+
+    fn command(&self, module: &GoModule) -> Command {
+        let mut command = Command::new(&self.go);
+        command
+            .current_dir(self.sources.join(module.name))
+            .env("CGO_ENABLED", "0")
+            // A workspace file or flags of the caller's own projects must not change what is built.
+            .env("GOWORK", "off")
+            .env("GOFLAGS", "")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// An older build of the same module is of no use once the new one is there. Failing to remove it costs only disk.
+    fn remove_older(&self, module: &GoModule, current: &str) {
+        let prefix = format!("{}-", module.name);
+        for entry in fs::read_dir(self.cache).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.starts_with(&prefix) && name != current {
+                let _ = remove_if_there(&entry.path());
+            }
+        }
+    }
+}
+
+/// The build lock while it is held. Closing the file alone would not do: a child that another thread is just starting
+/// has a copy of it until it executes its program.
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It fails only on a file that is no longer open.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Removes what a killed build left, unless a build is going on.
+pub(super) fn sweep_unfinished(cache: &Path) {
+    let unfinished: Vec<PathBuf> = fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED))
+        .map(|entry| entry.path())
+        .collect();
+    if unfinished.is_empty() {
+        return;
+    }
+    let Ok(lock) = File::create(cache.join(LOCK)) else { return };
+    if lock.try_lock().is_ok() {
+        let _held = Held(lock);
+        for directory in unfinished {
+            let _ = remove_if_there(&directory);
+        }
+    }
+}
+
+fn check(module: &GoModule, command: &str, status: ExitStatus, output: &[String]) -> Result<(), ArtifactError> {
+    if status.success() {
+        return Ok(());
+    }
+    let tail = &output[output.len().saturating_sub(TAIL_LINES)..];
+    Err(ArtifactError::BuildFailed {
+        module: module.name,
+        command: format!("{command} ({status})"),
+        tail: tail.join("\n"),
+    })
+}
+
+fn free_gb(at: &Path) -> Option<u64> {
+    let existing = at.ancestors().find(|path| path.exists())?;
+    let stat = rustix::fs::statvfs(existing).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize) / 1_000_000_000)
+}
+
+/// The module cache is read-only; a copy of it must not be, or it could not be removed.
+fn copy_file(from: &Path, to: &Path) -> Result<(), ArtifactError> {
+    let content = fs::read(from).map_err(ArtifactError::io(from))?;
+    fs::write(to, content).map_err(ArtifactError::io(to))
+}
+
+fn remove_if_there(directory: &Path) -> Result<(), ArtifactError> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(ArtifactError::Io { path: directory.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    const TOY: GoModule = GoModule {
+        name: "toy",
+        package: ".",
+        program: "toy",
+        symlinks: &["toy-server"],
+        ldflags: "-s",
+        extras: &[Extra { of_module: "example.org/dep", from: "stages", to: "stages" }],
+    };
+
+    /// A module to build, and a `go` that answers as the real one does.
+    struct Bench {
+        root: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new(build: &str) -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let at = |name: &str| root.path().join(name);
+            for directory in ["cache", "go/toy", "dep/stages"] {
+                fs::create_dir_all(at(directory)).unwrap();
+            }
+            fs::write(at("go/toy/go.mod"), "module toy\n\ngo 1.99.0\n").unwrap();
+            fs::write(at("go/toy/go.sum"), "").unwrap();
+            fs::write(at("dep/stages/one.yaml"), "one").unwrap();
+            fs::write(at("build.sh"), build).unwrap();
+            Self { root }
+        }
+
+        fn cache(&self) -> PathBuf {
+            self.root.path().join("cache")
+        }
+
+        fn ensure(&self, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
+            self.ensure_with(Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/go"), progress)
+        }
+
+        fn ensure_with(&self, go: PathBuf, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
+            Workshop::new(&self.cache(), &self.root.path().join("go"), go).ensure(&TOY, progress)
+        }
+
+        fn directories(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap());
+            let directories = entries.filter(|entry| entry.path().is_dir());
+            directories.map(|entry| entry.file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    const WRITES_PROGRAM: &str = "echo program > \"$program\"";
+
+    #[test]
+    fn a_module_is_built_once_with_links_and_extras() {
+        let bench = Bench::new(WRITES_PROGRAM);
+        let mut steps = Vec::new();
+        let built = bench.ensure(&mut |step| steps.push(step)).unwrap();
+        assert_eq!(fs::read_to_string(built.join("toy-server")).unwrap(), "program\n");
+        assert_eq!(fs::read_to_string(built.join("stages/one.yaml")).unwrap(), "one");
+        assert!(steps.contains(&Progress::Building { module: "toy", done: 2, total: 3 }));
+        assert!(matches!(steps.last(), Some(Progress::Built { .. })));
+
+        let no_go = bench.root.path().join("absent");
+        let again = bench.ensure_with(no_go, &mut |step| panic!("built again: {step:?}")).unwrap();
+        assert_eq!(again, built);
+    }
+
+    #[test]
+    fn a_failed_build_shows_the_end_of_its_output_and_leaves_no_artifact() {
+        let bench = Bench::new("echo 'toy.go:1: no such thing' >&2; exit 1");
+        let error = bench.ensure(&mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("no such thing"), "{error}");
+        assert!(bench.directories().iter().all(|name| name.starts_with(UNFINISHED)));
+        sweep_unfinished(&bench.cache());
+        assert!(bench.directories().is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_not_mistaken_for_a_build() {
+        let bench = Bench::new(WRITES_PROGRAM);
+        let name = TOY.directory_name(&bench.root.path().join("go")).unwrap();
+        let left = bench.cache().join(format!("{UNFINISHED}{name}"));
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("toy-server"), "half").unwrap();
+        let built = bench.ensure(&mut |_| {}).unwrap();
+        assert_eq!(fs::read_to_string(built.join("toy-server")).unwrap(), "program\n");
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn an_older_build_goes_when_the_new_one_is_there() {
+        let bench = Bench::new(WRITES_PROGRAM);
+        let old = bench.ensure(&mut |_| {}).unwrap();
+        fs::write(bench.root.path().join("go/toy/go.sum"), "changed").unwrap();
+        let new = bench.ensure(&mut |_| {}).unwrap();
+        assert_ne!(old, new);
+        assert!(!old.exists() && new.exists());
+    }
+
+    #[test]
+    fn without_go_the_error_says_which_version_to_get() {
+        let bench = Bench::new(WRITES_PROGRAM);
+        let error = bench.ensure_with(bench.root.path().join("absent"), &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("Go 1.99.0"), "{error}");
+    }
+
+    #[test]
+    fn a_second_process_says_that_it_waits_and_then_finds_the_build() {
+        let bench = Bench::new(WRITES_PROGRAM);
+        let held = File::create(bench.cache().join(LOCK)).unwrap();
+        held.lock().unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| bench.ensure(&mut |step| tell.send(step).unwrap()));
+            assert_eq!(told.recv().unwrap(), Progress::Waiting);
+            held.unlock().unwrap();
+            second.join().unwrap().unwrap();
+        });
+    }
+}

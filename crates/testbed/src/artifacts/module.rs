@@ -1,0 +1,116 @@
+//! What is built: one entry for each Go module under `testbed/go`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+use sha2::{Digest, Sha256};
+
+use super::ArtifactError;
+
+/// A Go module of the testbed, and what is taken from it.
+pub(super) struct GoModule {
+    /// Its directory under `testbed/go`, and the start of the artifact directory's name.
+    pub(super) name: &'static str,
+    /// The package whose `main` is built.
+    pub(super) package: &'static str,
+    /// What the binary is called.
+    pub(super) program: &'static str,
+    /// Other names under which it is started.
+    pub(super) symlinks: &'static [&'static str],
+    pub(super) ldflags: &'static str,
+    /// Files of a dependency that a run reads.
+    pub(super) extras: &'static [Extra],
+}
+
+/// A file, or every YAML file of a directory, of a module in Go's module cache.
+pub(super) struct Extra {
+    pub(super) of_module: &'static str,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+}
+
+pub(super) const KUBE: GoModule = GoModule {
+    name: "kube",
+    package: ".",
+    program: "kube",
+    symlinks: &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"],
+    // Servers and clients act on the version they see; without this it would be v0.0.0.
+    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
+              -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",
+    extras: &[],
+};
+
+pub(super) const CAPI: GoModule = GoModule {
+    name: "capi",
+    package: "sigs.k8s.io/cluster-api",
+    program: "cluster-api",
+    symlinks: &[],
+    ldflags: "-s -w",
+    extras: &[
+        Extra { of_module: "sigs.k8s.io/cluster-api", from: "config/crd/bases", to: "crds" },
+        Extra { of_module: "sigs.k8s.io/cluster-api", from: "config/webhook/manifests.yaml", to: "webhooks.yaml" },
+    ],
+};
+
+pub(super) const KWOK: GoModule = GoModule {
+    name: "kwok",
+    package: "sigs.k8s.io/kwok/cmd/kwok",
+    program: "kwok",
+    symlinks: &[],
+    ldflags: "-s -w",
+    extras: &[
+        stage("kustomize/stage/node/fast/node-initialize.yaml", "stages/node-initialize.yaml"),
+        stage(
+            "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+            "stages/node-heartbeat-with-lease.yaml",
+        ),
+        stage("kustomize/stage/pod/fast/pod-ready.yaml", "stages/pod-ready.yaml"),
+        stage("kustomize/stage/pod/fast/pod-complete.yaml", "stages/pod-complete.yaml"),
+        stage("kustomize/stage/pod/fast/pod-delete.yaml", "stages/pod-delete.yaml"),
+    ],
+};
+
+const fn stage(from: &'static str, to: &'static str) -> Extra {
+    Extra { of_module: "sigs.k8s.io/kwok", from, to }
+}
+
+impl GoModule {
+    /// `<name>-<hash>`, where the hash is over every input of the build.
+    pub(super) fn directory_name(&self, sources: &Path) -> Result<String, ArtifactError> {
+        let mut hash = Sha256::new();
+        for file in ["go.mod", "go.sum", "main.go"] {
+            let path = sources.join(self.name).join(file);
+            match fs::read(&path) {
+                Ok(content) => hash.update(content),
+                // A module whose program is a dependency's has none.
+                Err(absent) if absent.kind() == io::ErrorKind::NotFound && file == "main.go" => {}
+                Err(source) => return Err(ArtifactError::Io { path, source }),
+            }
+            hash.update([0]);
+        }
+        for text in [self.package, self.program, self.ldflags].into_iter().chain(self.symlinks.iter().copied()) {
+            hash.update(text);
+            hash.update([0]);
+        }
+        for extra in self.extras {
+            hash.update(extra.from);
+            hash.update([0]);
+            hash.update(extra.to);
+            hash.update([0]);
+        }
+        let mut name = format!("{}-", self.name);
+        for byte in &hash.finalize()[..8] {
+            write!(name, "{byte:02x}").expect("writing to a String cannot fail");
+        }
+        Ok(name)
+    }
+
+    /// The Go version that the module's go.mod asks for.
+    pub(super) fn go_version(&self, sources: &Path) -> String {
+        fs::read_to_string(sources.join(self.name).join("go.mod"))
+            .ok()
+            .and_then(|text| text.lines().find_map(|line| line.strip_prefix("go ").map(str::to_owned)))
+            .unwrap_or_else(|| "1.26".to_owned())
+    }
+}

@@ -1,0 +1,50 @@
+//! Acting as a `ServiceAccount`, as the shipped components do.
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::access::Access;
+use crate::control_plane::ControlPlane;
+
+/// Longer than any test.
+const LIFETIME_SECONDS: i64 = 6 * 60 * 60;
+
+impl ControlPlane {
+    /// The access of a `ServiceAccount`, by a token the API server issues for it (`TokenRequest`).
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Access, kube::Error> {
+        self.request_token(namespace, name, None).await
+    }
+
+    /// The same with a token bound to a Node, as the kubelet of that Node mounts it into a pod: the API server then
+    /// knows the Node's name (`authentication.kubernetes.io/node-name`).
+    pub async fn service_account_on_node(
+        &self,
+        namespace: &str,
+        name: &str,
+        node: &str,
+    ) -> Result<Access, kube::Error> {
+        let bound = BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            uid: None,
+        };
+        self.request_token(namespace, name, Some(bound)).await
+    }
+
+    async fn request_token(
+        &self,
+        namespace: &str,
+        name: &str,
+        bound_object_ref: Option<BoundObjectReference>,
+    ) -> Result<Access, kube::Error> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
+        let spec = TokenRequestSpec { audiences: None, bound_object_ref, expiration_seconds: Some(LIFETIME_SECONDS) };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        let token = answer.status.and_then(|status| status.token).expect("a TokenRequest that was granted has a token");
+        Ok(self.admin().with_token(token))
+    }
+}
