@@ -45,7 +45,17 @@ fn dependencies() -> Result<()> {
     let deny = tools::cargo_deny()?;
     shell::run(
         std::process::Command::new(deny)
-            .args(["--workspace", "--locked", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
+            .args([
+                "--workspace",
+                "--locked",
+                "--log-level",
+                "warn",
+                "check",
+                "--hide-inclusion-graph",
+                "licenses",
+                "bans",
+                "sources",
+            ])
             .current_dir(shell::root()),
     )
 }

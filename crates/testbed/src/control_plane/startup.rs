@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -76,7 +77,10 @@ pub(super) async fn start_servers(
 pub(super) fn write_kubeconfig(run: &RunDir, name: &str, access: &Access) -> Result<PathBuf, StartError> {
     let directory = run.subdirectory("kubeconfigs").map_err(StartError::io(run.path()))?;
     let path = directory.join(format!("{}.kubeconfig", name.replace(':', "-")));
-    fs::write(&path, access.kubeconfig()).map_err(StartError::io(&path))?;
+    // Renamed into place: another test may be reading it.
+    let mut file = tempfile::NamedTempFile::new_in(&directory).map_err(StartError::io(&directory))?;
+    file.write_all(access.kubeconfig().as_bytes()).map_err(StartError::io(&path))?;
+    file.persist(&path).map_err(|error| StartError::io(&path)(error.error))?;
     Ok(path)
 }
 

@@ -1,0 +1,139 @@
+//! From a source to a schedule, collecting every error on the way.
+
+use crate::calendar::DaySet;
+use crate::cron::Cron;
+use crate::days;
+use crate::duration::parse_duration;
+use crate::error::{Fault, Reason, ScheduleError, ScheduleErrors};
+use crate::firings::Firings;
+use crate::hour_blocks::HourBlocks;
+use crate::hours::Hours;
+use crate::instant::Edge;
+use crate::overrides::{Overrides, Span};
+use crate::schedule::{Base, Schedule};
+use crate::source::{OverrideSource, Source};
+use crate::zone::Zone;
+
+const MOST_ENTRIES: usize = 32;
+const MOST_OVERRIDES: usize = 256;
+
+/// A base schedule that has not met its zone yet.
+enum Pattern {
+    HourBlocks(HourBlocks),
+    Firings { cron: Cron, length: i64 },
+}
+
+pub(crate) fn schedule(source: &Source<'_>) -> Result<Schedule, ScheduleErrors> {
+    let pattern = pattern(source);
+    let zone = zone(source.timezone);
+    let overrides = overrides(&source.overrides, zone.as_ref().ok());
+    match (pattern, zone, overrides) {
+        (Ok(pattern), Ok(zone), Ok(overrides)) => {
+            let base = match pattern {
+                Pattern::HourBlocks(blocks) => Base::HourBlocks(blocks),
+                Pattern::Firings { cron, length } => Base::Firings(Firings::new(cron, length, &zone)),
+            };
+            Ok(Schedule { zone, base, overrides })
+        }
+        (pattern, zone, overrides) => {
+            let zone = zone.err().map(ScheduleErrors::from);
+            Err(ScheduleErrors::join(pattern.err().into_iter().chain(zone).chain(overrides.err())))
+        }
+    }
+}
+
+fn pattern(source: &Source<'_>) -> Result<Pattern, ScheduleErrors> {
+    match source.cron {
+        Some(cron) => from_cron(source, cron),
+        None => from_days_and_hours(source),
+    }
+}
+
+fn from_cron(source: &Source<'_>, text: &str) -> Result<Pattern, ScheduleErrors> {
+    let mut errors = Vec::new();
+    if !source.days_of_week.is_empty() || !source.hours_of_day.is_empty() {
+        errors.push(Fault::new(0, Reason::CronAndDaysOrHours).in_field("cron", text));
+    }
+    let cron = Cron::parse(text).map_err(|fault| errors.push(fault.in_field("cron", text)));
+    let length = source.duration.map(|text| {
+        parse_duration(text)
+            .map(|length| length.as_secs())
+            .map_err(|error| errors.push(Fault::new(error.position(), error).in_field("duration", text)))
+    });
+    match (cron, length) {
+        (Ok(cron), None) => {
+            let blocks = HourBlocks::new(cron.days, cron.hours);
+            ScheduleErrors::check(Pattern::HourBlocks(blocks), errors)
+        }
+        (Ok(cron), Some(Ok(length))) => ScheduleErrors::check(Pattern::Firings { cron, length }, errors),
+        (Err(()), _) | (_, Some(Err(()))) => Err(ScheduleErrors::join(errors.into_iter().map(ScheduleErrors::from))),
+    }
+}
+
+fn from_days_and_hours(source: &Source<'_>) -> Result<Pattern, ScheduleErrors> {
+    let mut errors = Vec::new();
+    if source.days_of_week.is_empty() && source.hours_of_day.is_empty() {
+        errors.push(Fault::new(0, Reason::NothingSet).in_field("daysOfWeek", ""));
+    }
+    let days = entries("daysOfWeek", source.days_of_week, &mut errors, days::parse);
+    let hours = entries("hoursOfDay", source.hours_of_day, &mut errors, Hours::parse);
+    if let Some(text) = source.duration {
+        errors.push(Fault::new(0, Reason::DurationWithoutCron).in_field("duration", text));
+    }
+    let days = days.into_iter().reduce(|all, some| all | some).map_or_else(DaySet::every, DaySet::on_weekdays);
+    let hours = hours.into_iter().reduce(Hours::union).unwrap_or(Hours::ALL);
+    ScheduleErrors::check(Pattern::HourBlocks(HourBlocks::new(days, hours)), errors)
+}
+
+fn entries<T>(
+    field: &str,
+    texts: &[String],
+    errors: &mut Vec<ScheduleError>,
+    parse: fn(&str) -> Result<T, Fault>,
+) -> Vec<T> {
+    if let Some(error) = too_many(field, texts.len(), MOST_ENTRIES) {
+        errors.push(error);
+    }
+    let mut parsed = Vec::new();
+    for (index, text) in texts.iter().take(MOST_ENTRIES).enumerate() {
+        match parse(text) {
+            Ok(entry) => parsed.push(entry),
+            Err(fault) => errors.push(fault.in_field(format!("{field}[{index}]"), text)),
+        }
+    }
+    parsed
+}
+
+fn zone(name: &str) -> Result<Zone, ScheduleError> {
+    if name.is_empty() {
+        return Err(Fault::new(0, Reason::NoZone).in_field("timezone", name));
+    }
+    Zone::named(name).ok_or_else(|| Fault::new(0, Reason::UnknownZone).in_field("timezone", name))
+}
+
+fn overrides(sources: &[OverrideSource<'_>], zone: Option<&Zone>) -> Result<Overrides, ScheduleErrors> {
+    let mut errors: Vec<_> = too_many("overrides", sources.len(), MOST_OVERRIDES).into_iter().collect();
+    let mut spans = Vec::new();
+    for (index, source) in sources.iter().take(MOST_OVERRIDES).enumerate() {
+        let mut edge = |name, text| {
+            Edge::parse(text).map_err(|fault| errors.push(fault.in_field(format!("overrides[{index}].{name}"), text)))
+        };
+        let (Ok(from), Ok(until)) = (edge("from", source.from), edge("until", source.until)) else {
+            continue;
+        };
+        // Without a zone a local date is no instant yet; the zone's own error is reported.
+        let Some(zone) = zone else { continue };
+        let span = Span { from: from.resolve(zone), until: until.resolve(zone), active: source.active };
+        if span.from < span.until {
+            spans.push(span);
+        } else {
+            let field = format!("overrides[{index}].until");
+            errors.push(Fault::new(0, Reason::EndsBeforeItStarts).in_field(field, source.until));
+        }
+    }
+    ScheduleErrors::check(Overrides::flatten(&spans), errors)
+}
+
+fn too_many(field: &str, count: usize, limit: usize) -> Option<ScheduleError> {
+    (count > limit).then(|| Fault::new(0, Reason::TooManyEntries { count, limit }).in_field(field, ""))
+}

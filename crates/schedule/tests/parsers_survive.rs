@@ -1,0 +1,159 @@
+//! No text makes a parser panic, and every refusal points into the text.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod model;
+mod written;
+
+use fivespot_schedule::{Reason, Schedule, parse_duration};
+use model::Written;
+use proptest::prelude::*;
+
+/// Every field at once is whatever the generator came up with.
+fn everywhere(text: &str) -> Written {
+    let texts = vec![text.to_owned()];
+    let edge = (text.to_owned(), text.to_owned(), true);
+    Written {
+        days: texts.clone(),
+        hours: texts,
+        duration: Some(text.into()),
+        zone: text.into(),
+        overrides: vec![edge],
+        ..Written::default()
+    }
+}
+
+fn valid() -> Written {
+    Written { zone: "Europe/Paris".into(), ..written::days_and_hours("mon-fri", "9-17") }
+}
+
+/// The ways to place one text in an otherwise valid schedule.
+fn placements(text: &str) -> [Written; 7] {
+    let list = vec![text.to_owned()];
+    let cron = |cron: &str, duration: &str| Written { zone: "Europe/Paris".into(), ..written::cron(cron, duration) };
+    [
+        Written { days: list.clone(), ..valid() },
+        Written { hours: list, ..valid() },
+        cron(text, ""),
+        Written { duration: Some(text.to_owned()), ..cron("0 9 * * *", "") },
+        Written { zone: text.to_owned(), ..valid() },
+        Written { overrides: vec![(text.to_owned(), "9999-12-31".to_owned(), true)], ..valid() },
+        Written { overrides: vec![("0000-01-01".to_owned(), text.to_owned(), false)], ..valid() },
+    ]
+}
+
+/// Parses, and checks what must hold of any answer.
+fn survive(written: &Written) -> Option<Schedule> {
+    match written::try_parse(written) {
+        Ok(schedule) => {
+            assert_eq!(written::parse(written), schedule, "the same text means the same");
+            Some(schedule)
+        }
+        Err(errors) => {
+            assert!(errors.iter().count() > 0);
+            for error in &errors {
+                assert!(error.position <= error.text.chars().count(), "{error:?} points out of its text");
+                assert!(!error.field.is_empty() && error.to_string().starts_with(&error.field));
+            }
+            None
+        }
+    }
+}
+
+/// A valid text with a few characters dropped, doubled, swapped or replaced.
+fn nearly_valid() -> impl Strategy<Value = String> {
+    let date = (1990..2050, 0..14, 0..33).prop_map(|(year, month, day)| format!("{year}-{month:02}-{day:02}"));
+    let time = (0..26, 0..61, 0..61).prop_map(|(hour, minute, second)| format!("T{hour:02}:{minute:02}:{second:02}"));
+    let offset =
+        prop::sample::select(vec!["", "Z", "+01:00", "-11:30", "+24:00", "z", ".5Z", ".123456789012Z", "+0100"]);
+    let valid = prop_oneof![
+        written::day_entry(),
+        written::hour_entry(),
+        written::expression(),
+        written::expression().prop_map(|text| text.replace(" * ", " 1-3 ")),
+        written::duration(),
+        date.clone(),
+        (date, time, offset).prop_map(|(date, time, offset)| format!("{date}{time}{offset}")),
+        prop::sample::select(vec!["Europe/Paris", "UTC", "America/Argentina/Ushuaia", "Etc/GMT+12"])
+            .prop_map(str::to_owned),
+        prop::sample::select(vec!["@daily", "@every 5m", "TZ=UTC 0 9 * * *", "0 0 9 * * *", "0 9 * *"])
+            .prop_map(str::to_owned),
+    ];
+    let mutation = (
+        0..4,
+        any::<prop::sample::Index>(),
+        prop_oneof![
+            6 => prop::sample::select("0123456789-,*/ :TZ+.@#?LWmonfriséX\t\n".chars().collect::<Vec<_>>()),
+            1 => any::<char>(),
+        ],
+    );
+    (valid, prop::collection::vec(mutation, 0..4)).prop_map(|(valid, mutations)| {
+        let mut text: Vec<char> = valid.chars().collect();
+        for (kind, at, character) in mutations {
+            let at = at.index(text.len() + 1);
+            match kind {
+                0 if at < text.len() => drop(text.remove(at)),
+                1 if at < text.len() => text[at] = character,
+                2 if at + 1 < text.len() => text.swap(at, at + 1),
+                _ => text.insert(at, character),
+            }
+        }
+        text.into_iter().collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_survived(text in any::<String>()) {
+        survive(&everywhere(&text));
+        for written in placements(&text) {
+            survive(&written);
+        }
+    }
+
+    #[test]
+    fn text_that_is_nearly_valid_is_survived(text in nearly_valid()) {
+        survive(&everywhere(&text));
+        for written in placements(&text) {
+            if let Some(schedule) = survive(&written) {
+                let _ = schedule.next_change("2026-06-10T12:00:00Z".parse().unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_duration_is_accepted_exactly_if_it_has_the_documented_form(text in "[0-9]{0,6}[smhd0 ]{0,2}") {
+        let (number, unit) = text.split_at(text.len().saturating_sub(1));
+        let form = !number.is_empty() && !number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit());
+        let limit = match unit { "s" => 86_400, "m" => 1_440, "h" => 24, _ => 0 };
+        let expected = form && number.parse::<u32>().unwrap() <= limit;
+        prop_assert_eq!(parse_duration(&text).is_ok(), expected);
+    }
+
+    #[test]
+    fn a_cron_expression_means_the_same_however_its_fields_are_spaced(text in written::expression(), length in written::duration()) {
+        let spaced = text.replace(' ', " \t ");
+        let parse = |cron: &str| written::parse(&Written { zone: "UTC".into(), ..written::cron(cron, &length) });
+        prop_assert_eq!(parse(&text), parse(&format!(" {spaced} ")));
+        prop_assert_eq!(parse(&text), parse(&text.to_uppercase()));
+    }
+}
+
+#[test]
+fn very_long_texts_and_lists_are_refused_without_effort() {
+    for part in ["9,", "*", "1-", "mon,", "0 ", "9", "é"] {
+        let text = part.repeat(200_000);
+        survive(&everywhere(&text));
+        for written in placements(&text) {
+            survive(&written);
+        }
+    }
+    let many = Written { days: vec!["mon".into(); 33], hours: vec!["x".into(); 33], ..valid() };
+    let errors = written::try_parse(&many).unwrap_err();
+    assert_eq!(errors.iter().filter(|error| matches!(error.reason, Reason::TooManyEntries { .. })).count(), 2);
+    let overrides = vec![("2026-01-01".into(), "2026-01-02".into(), true); 257];
+    let errors = written::try_parse(&Written { overrides, ..valid() }).unwrap_err();
+    assert_eq!(errors.to_string(), "overrides: has 257 entries, at most 256 are possible");
+}
