@@ -2,7 +2,11 @@
 //!
 //! - [`document`] judges a manifest offline: the schema first, then [`mod@validate`], as an API server would.
 //! - [`mod@validate`] turns a spec that anybody may have written into a [`ValidSpec`](validate::ValidSpec), once.
+//! - [`children`] names and builds the objects a machine is made of.
+//! - [`drain`] says which pods have to leave before a machine may go.
 
+pub mod children;
 pub mod document;
+pub mod drain;
 pub mod schema;
 pub mod validate;
