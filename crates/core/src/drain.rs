@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// What a drain does about a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It is asked to leave.
     Evict,
@@ -20,7 +20,7 @@ pub enum Verdict {
 }
 
 /// Why a pod is left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exempt {
     /// Its DaemonSet would only start it again.
     DaemonSet,
@@ -33,7 +33,7 @@ pub enum Exempt {
 }
 
 /// Whether the kubelet of a Node can be expected to end pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kubelet {
     /// It reports.
     Answers,

@@ -6,7 +6,11 @@
 //! - [`drain`] says which pods have to leave before a machine may go.
 
 pub mod children;
+pub mod decide;
 pub mod document;
 pub mod drain;
+pub mod intent;
+pub mod observed;
+pub mod plan;
 pub mod schema;
 pub mod validate;

@@ -1,0 +1,50 @@
+//! From what is asked for and what is there to what is done: one pure function that never fails and never waits.
+//!
+//! Who is asked decides the end: a deletion comes before an emergency reclaim under way, that before the kill switch, that
+//! before a disabled schedule, and that before the schedule. How fast the machine goes is the fastest that anybody asks
+//! for. What cannot be read of a spec stops none of the first four.
+
+mod aim;
+mod hold;
+mod reclaim;
+mod removal;
+mod run;
+mod standing;
+
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+
+use crate::intent::Intent;
+use crate::observed::Observed;
+use crate::plan::Plan;
+use crate::validate::{SpecErrors, ValidSpec};
+
+use aim::Aim;
+
+/// Everything a decision is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// What a person asks for that always parses.
+    pub intent: &'a Intent,
+    /// The rest of the spec, if it parses.
+    pub spec: Result<&'a ValidSpec, &'a SpecErrors>,
+    /// What is there.
+    pub seen: &'a Observed,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// Decides what one pass does.
+pub fn decide(situation: Situation<'_>) -> Plan {
+    let plan = match Aim::of(&situation) {
+        Aim::Remove(removal) => removal::plan(&situation, removal),
+        Aim::Hold => hold::plan(&situation),
+        Aim::Run => run::plan(&situation),
+        Aim::LeaveAlone(errors) => hold::leave_alone(&situation, errors),
+    };
+    // Whatever else it waits for: when the schedule changes, there is something to say.
+    let boundary = situation.spec.ok().and_then(|spec| spec.schedule.next_change(situation.now));
+    Plan { wake_at: plan.wake_at.into_iter().chain(boundary).min(), ..plan }
+}

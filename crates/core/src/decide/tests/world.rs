@@ -1,0 +1,355 @@
+//! One object, its children, a Node with a pod, and a Cluster API that finishes what it is asked: enough to carry out
+//! decisions to their end, and small enough to start from everywhere.
+
+use fivespot_api::{Phase, ReclaimStatus};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::decide::{Situation, decide};
+use crate::drain::Verdict;
+use crate::intent::Intent;
+use crate::observed::{
+    Cluster, Cordon, Health, Machine, Marks, Node, NodePod, Observed, OurNode, Pods, ProviderChild, ReclaimRequest,
+    Ref, Refs, Slot, Stored,
+};
+use crate::plan::{Action, Plan, Role, Standing};
+use crate::validate::{Standard, ValidSpec, validate};
+
+/// More passes than any way to an end needs.
+const BOUND: usize = 60;
+
+/// What people ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
+pub(super) struct Asked {
+    pub(super) deleted: bool,
+    pub(super) killed: bool,
+    pub(super) enabled: bool,
+    pub(super) window: bool,
+    pub(super) reclaim: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) asked: Asked,
+    pub(super) cluster: Cluster,
+    pub(super) finalizer: bool,
+    pub(super) phase: Option<Phase>,
+    pub(super) stored: Stored,
+    machine: Slot<Machine>,
+    bootstrap: Option<ProviderChild>,
+    infrastructure: Option<ProviderChild>,
+    node: Option<Cordon>,
+    pod: Option<Verdict>,
+    object_gone: bool,
+    now: Timestamp,
+    made: u32,
+}
+
+pub(super) fn refs() -> Refs {
+    let child =
+        |kind: &str, name: &str| Ref { api_version: "x/v1".to_owned(), kind: kind.to_owned(), name: name.to_owned() };
+    Refs { bootstrap: child("Boot", "a-bootstrap"), infrastructure: child("Infra", "a-infra") }
+}
+
+fn spec(window: bool) -> ValidSpec {
+    let cron = if window { "* * * * *" } else { "0 0 30 2 *" };
+    let text = format!(
+        r#"{{"schedule": {{"cron": "{cron}"}}, "clusterName": "c",
+            "bootstrapSpec": {{"apiVersion": "k0smotron.io/v1beta1", "kind": "B", "spec": {{}}}},
+            "infrastructureSpec": {{"apiVersion": "k0smotron.io/v1beta1", "kind": "I", "spec": {{}}}}}}"#
+    );
+    validate(&serde_json::from_str(&text).unwrap(), "default", Standard::Admission).unwrap()
+}
+
+impl World {
+    pub(super) fn machine_is_foreign(&self) -> bool {
+        self.machine == Slot::Foreign
+    }
+
+    pub(super) fn machine_is_alive(&self) -> bool {
+        self.machine.ours().is_some_and(|it| !it.deleting)
+    }
+
+    pub(super) fn reclaim_is_due(&self) -> bool {
+        let alive = self.machine.ours().is_some() && self.node.is_some();
+        let before = self
+            .machine
+            .ours()
+            .is_some_and(|machine| self.stored.reclaim.as_ref().is_some_and(|it| it.machine_uid == machine.uid));
+        self.stored.reclaiming || (self.asked.reclaim && alive && !before)
+    }
+
+    pub(super) fn nothing_is_left(&self) -> bool {
+        self.machine.ours().is_none()
+            && self.bootstrap.is_none()
+            && self.infrastructure.is_none()
+            && self.stored.refs.is_none()
+            && self.stored.shutdown_started_at.is_none()
+            || self.object_gone
+                && self.machine.ours().is_none()
+                && self.bootstrap.is_none()
+                && self.infrastructure.is_none()
+    }
+
+    pub(super) fn has_one_of_each(&self) -> bool {
+        let alive = self.machine.ours().is_some_and(|it| !it.deleting && it.marks == Marks::default());
+        alive
+            && self.bootstrap.is_some()
+            && self.infrastructure.is_some()
+            && self.node != Some(Cordon::Ours)
+            && self.stored.shutdown_started_at.is_none()
+    }
+
+    pub(super) fn is_deleted(&self) -> bool {
+        self.object_gone
+    }
+
+    fn observe(&self) -> Observed {
+        let provider = |child: &Option<ProviderChild>| match child {
+            _ if self.machine.ours().is_some() || self.stored.refs.is_none() => Slot::NotRead,
+            Some(child) => Slot::Ours(child.clone()),
+            None => Slot::Absent,
+        };
+        let request = ReclaimRequest { reason: Some("process-match: java".to_owned()), at: None };
+        Observed {
+            finalizer: self.finalizer,
+            stored: self.stored.clone(),
+            wanted: Some(refs()),
+            cluster: self.cluster,
+            machine: self.machine.clone(),
+            bootstrap: provider(&self.bootstrap),
+            infrastructure: provider(&self.infrastructure),
+            node: match (self.machine.ours(), self.node) {
+                (Some(_), Some(cordon)) => {
+                    Node::Ours(OurNode { name: "n".to_owned(), cordon, reclaim: self.asked.reclaim.then_some(request) })
+                }
+                _ => Node::None,
+            },
+            pods: Pods::Read(self.pod.iter().map(|verdict| pod(*verdict)).collect()),
+        }
+    }
+
+    pub(super) fn decide(&self) -> Plan {
+        let intent = Intent {
+            deleted: self.asked.deleted,
+            killed: self.asked.killed,
+            enabled: self.asked.enabled,
+            reclaimable: true,
+            graceful_shutdown_timeout: SignedDuration::from_mins(5),
+            node_drain_timeout: SignedDuration::from_mins(2),
+        };
+        let (spec, seen) = (spec(self.asked.window), self.observe());
+        decide(Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now })
+    }
+
+    /// Carries out the first acts of a plan, then dies.
+    pub(super) fn pass_until_crash(&mut self, acts: usize) {
+        for action in self.decide().actions.iter().take(acts) {
+            self.act(action);
+        }
+    }
+
+    /// Passes, and what the rest of the world does between them, until nothing changes any more.
+    pub(super) fn settle(mut self) -> World {
+        for _ in 0..BOUND {
+            if self.object_gone {
+                return self;
+            }
+            let before = self.clone();
+            let plan = self.decide();
+            for action in &plan.actions {
+                self.act(action);
+            }
+            if !self.object_gone {
+                self.store(&plan.standing);
+            }
+            self.others_act();
+            if same(&before, &self) {
+                assert_eq!(plan.actions, Vec::new(), "a world at rest is left alone: {self:#?}");
+                return self;
+            }
+        }
+        panic!("no rest after {BOUND} passes: {self:#?}");
+    }
+
+    fn store(&mut self, standing: &Standing) {
+        self.phase = Some(standing.phase);
+        self.stored = Stored {
+            refs: standing.refs.clone(),
+            shutdown_started_at: standing.shutdown_started_at,
+            reclaim: standing.reclaim.clone(),
+            reclaiming: standing.phase == Phase::EmergencyRemove,
+        };
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::AddFinalizer => self.finalizer = true,
+            Action::RemoveFinalizer => {
+                self.finalizer = false;
+                self.object_gone = self.asked.deleted;
+            }
+            Action::Store(standing) => self.store(standing),
+            Action::CreateChildren => self.create(),
+            Action::Mark(marks) => self.with_machine(|machine| {
+                machine.marks.no_drain |= marks.no_drain;
+                machine.marks.no_volumes |= marks.no_volumes;
+            }),
+            Action::Unmark => self.with_machine(|machine| machine.marks = Marks::default()),
+            Action::DeleteMachine { uid } => {
+                assert_eq!(self.machine.ours().map(|it| &it.uid), Some(uid));
+                self.with_machine(|machine| machine.deleting = true);
+            }
+            Action::DeleteProvider { role: Role::Bootstrap, .. } => self.bootstrap = None,
+            Action::DeleteProvider { role: Role::Infrastructure, .. } => self.infrastructure = None,
+            Action::Cordon => self.node = Some(Cordon::Ours),
+            Action::Uncordon => self.node = Some(Cordon::Open),
+            Action::Evict(_) => self.pod = Some(Verdict::Await),
+            Action::EndPods(_) => self.pod = None,
+            Action::DisableSchedule => self.asked.enabled = false,
+            Action::Unproject => {}
+            Action::ClearRequest => self.asked.reclaim = false,
+            Action::Together(lists) => lists.iter().flatten().for_each(|it| self.act(it)),
+        }
+    }
+
+    fn with_machine(&mut self, change: impl FnOnce(&mut Machine)) {
+        if let Slot::Ours(machine) = &mut self.machine {
+            change(machine);
+        }
+    }
+
+    fn create(&mut self) {
+        assert_eq!(self.cluster, Cluster::Present);
+        self.made += 1;
+        self.bootstrap.get_or_insert_with(|| child("b"));
+        self.infrastructure.get_or_insert_with(|| child("i"));
+        if self.machine == Slot::Absent {
+            self.machine = Slot::Ours(machine(&format!("made-{}", self.made), Health::Provisioning));
+        }
+    }
+
+    /// Cluster API, the kubelet and the clock.
+    fn others_act(&mut self) {
+        self.now += SignedDuration::from_secs(30);
+        if self.pod == Some(Verdict::Await) {
+            self.pod = None;
+        }
+        match &mut self.machine {
+            Slot::Ours(machine) if machine.deleting => {
+                (self.machine, self.bootstrap, self.infrastructure, self.node) = (Slot::Absent, None, None, None);
+            }
+            Slot::Ours(machine) if machine.health == Health::Provisioning => {
+                machine.health = Health::Running;
+                for child in [&mut self.bootstrap, &mut self.infrastructure].into_iter().flatten() {
+                    child.adopted_by = Some(machine.uid.clone());
+                }
+                self.node.get_or_insert(Cordon::Open);
+            }
+            Slot::Ours(_) | Slot::Absent | Slot::Foreign | Slot::NotRead => {}
+        }
+    }
+}
+
+/// Whether nothing but the clock has moved.
+fn same(a: &World, b: &World) -> bool {
+    let still = |world: &World| format!("{:?}", World { now: Timestamp::UNIX_EPOCH, ..world.clone() });
+    still(a) == still(b)
+}
+
+fn pod(verdict: Verdict) -> NodePod {
+    NodePod { namespace: "team".to_owned(), name: "p".to_owned(), uid: "p".to_owned(), verdict, ejected: true }
+}
+
+fn child(uid: &str) -> ProviderChild {
+    ProviderChild { uid: uid.to_owned(), deleting: false, adopted_by: None }
+}
+
+fn machine(uid: &str, health: Health) -> Machine {
+    Machine { uid: uid.to_owned(), deleting: false, marks: Marks::default(), health }
+}
+
+/// Every world that a life can lead to, times everything that can be asked for.
+pub(super) fn every_start() -> impl Iterator<Item = World> {
+    let clusters = [Cluster::Present, Cluster::Missing, Cluster::Deleting, Cluster::Paused];
+    (0..32_u8).flat_map(move |bits| {
+        let bit = |at: u8| bits & (1 << at) != 0;
+        let asked = Asked { deleted: bit(0), killed: bit(1), enabled: bit(2), window: bit(3), reclaim: bit(4) };
+        clusters.into_iter().flat_map(move |cluster| lives(asked, cluster))
+    })
+}
+
+fn lives(asked: Asked, cluster: Cluster) -> Vec<World> {
+    let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+    let new = World {
+        asked,
+        cluster,
+        finalizer: false,
+        phase: None,
+        stored: Stored::default(),
+        machine: Slot::Absent,
+        bootstrap: None,
+        infrastructure: None,
+        node: None,
+        pod: None,
+        object_gone: false,
+        now,
+        made: 0,
+    };
+    // A deleted object without our finalizer is gone already, so nobody would see it.
+    let begun = World { finalizer: true, stored: Stored { refs: Some(refs()), ..Stored::default() }, ..new.clone() };
+    let half_made = World { bootstrap: Some(child("b")), ..begun.clone() };
+    let adopted = |uid: &str| Some(ProviderChild { adopted_by: Some("m".to_owned()), ..child(uid) });
+    let alive = World {
+        machine: Slot::Ours(machine("m", Health::Running)),
+        bootstrap: adopted("b"),
+        infrastructure: adopted("i"),
+        node: Some(Cordon::Open),
+        pod: Some(Verdict::Evict),
+        ..begun.clone()
+    };
+    let joining = World {
+        machine: Slot::Ours(machine("m", Health::Provisioning)),
+        bootstrap: Some(child("b")),
+        infrastructure: Some(child("i")),
+        ..begun.clone()
+    };
+    let started = Stored { shutdown_started_at: Some(now), ..begun.stored.clone() };
+    let draining = World { stored: started.clone(), node: Some(Cordon::Ours), ..alive.clone() };
+    let marked = |deleting| {
+        Slot::Ours(Machine {
+            marks: Marks { no_drain: true, no_volumes: false },
+            deleting,
+            ..machine("m", Health::Running)
+        })
+    };
+    let reclaim = ReclaimStatus {
+        machine_uid: "m".to_owned(),
+        reason: None,
+        requested_at: None,
+        schedule_disabled: false,
+        count: 1,
+    };
+    let reclaiming = Stored { reclaim: Some(reclaim), reclaiming: true, ..begun.stored.clone() };
+    let mut all = vec![
+        begun.clone(),
+        half_made,
+        joining,
+        World { node: Some(Cordon::Others), ..alive.clone() },
+        World { machine: marked(false), ..draining.clone() },
+        World { machine: marked(true), pod: None, ..draining.clone() },
+        World { stored: started.clone(), infrastructure: adopted("i"), ..begun.clone() },
+        World { infrastructure: adopted("i"), ..begun.clone() },
+        World { stored: reclaiming.clone(), ..alive.clone() },
+        World { stored: reclaiming.clone(), infrastructure: adopted("i"), ..begun.clone() },
+        World { stored: reclaiming, ..begun.clone() },
+        World { machine: Slot::Foreign, ..begun },
+        alive,
+        draining,
+    ];
+    if !asked.deleted {
+        all.push(World { machine: Slot::Foreign, ..new.clone() });
+        all.push(new);
+    }
+    all
+}

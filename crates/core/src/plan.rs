@@ -1,0 +1,102 @@
+//! What to do, as data: a decision is compared in a test, and carried out elsewhere.
+
+use fivespot_api::conditions::{Ready, ReferencesValid};
+use fivespot_api::{Phase, ReclaimStatus};
+use jiff::Timestamp;
+
+use crate::observed::{Marks, Refs};
+
+/// What one pass does, in order, and when to look again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The acts, in order; the first that fails ends the pass.
+    pub actions: Vec<Action>,
+    /// What the status says when all of them have been done.
+    pub standing: Standing,
+    /// When to look again, if nothing happens before; `None` if only an event can change anything.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// One act. Each may be repeated, and each may find that it was done already.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Put our finalizer on the object.
+    AddFinalizer,
+    /// Take it off: nothing of ours is left.
+    RemoveFinalizer,
+    /// Write the status now, because the acts that follow rely on it after a crash.
+    Store(Box<Standing>),
+    /// Create the bootstrap and infrastructure objects, then the Machine.
+    CreateChildren,
+    /// Tell Cluster API what to leave out when the Machine goes.
+    Mark(Marks),
+    /// Take our marks off again.
+    Unmark,
+    /// Delete the Machine of this uid.
+    DeleteMachine {
+        /// Its uid.
+        uid: String,
+    },
+    /// Delete a bootstrap or infrastructure object that its Machine left behind.
+    DeleteProvider {
+        /// Which of the two.
+        role: Role,
+        /// Its uid.
+        uid: String,
+    },
+    /// Let no new pod onto the Node.
+    Cordon,
+    /// Let pods onto the Node again.
+    Uncordon,
+    /// Ask these pods to leave, with regard to their disruption budgets.
+    Evict(Vec<PodKey>),
+    /// End these pods at once, with regard to nothing.
+    EndPods(Vec<PodKey>),
+    /// Set `schedule.enabled` to false, so that the machine does not come back by itself.
+    DisableSchedule,
+    /// Take the agent's label and its configuration away.
+    Unproject,
+    /// Take the agent's request off the Node.
+    ClearRequest,
+    /// Do these lists side by side: none waits for another, and a failure of one does not stop the others.
+    Together(Vec<Vec<Action>>),
+}
+
+/// Which of the two provider objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The bootstrap object.
+    Bootstrap,
+    /// The infrastructure object.
+    Infrastructure,
+}
+
+/// A pod, so that a namesake which took its place is not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// Where a machine stands: what the status will say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The phase.
+    pub phase: Phase,
+    /// Reason of the condition `Ready`.
+    pub ready: Ready,
+    /// Reason of the condition `ReferencesValid`.
+    pub references: ReferencesValid,
+    /// The same in a sentence.
+    pub message: String,
+    /// The children that are there or about to be.
+    pub refs: Option<Refs>,
+    /// When the shutdown that is under way began.
+    pub shutdown_started_at: Option<Timestamp>,
+    /// The last emergency reclaim.
+    pub reclaim: Option<ReclaimStatus>,
+}
