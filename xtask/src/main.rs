@@ -14,7 +14,7 @@ use fivespot_entry::{Failure, arguments, finish};
 
 /// Repository commands of 5-Spot
 #[derive(Debug, Parser)]
-#[command(name = "xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+#[command(name = "xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

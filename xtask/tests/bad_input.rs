@@ -4,7 +4,8 @@ use std::process::Command;
 
 #[test]
 fn a_mistyped_command_ends_with_one_line_and_code_2() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
+        (&[], "say what to do: test, gen, lint, bench"),
         (&["tset"], "a similar subcommand exists: 'test'"),
         (&["test", "--cold", "name"], "'--cold' cannot be used with"),
         (&["gen", "--chekc"], "a similar argument exists: '--check'"),

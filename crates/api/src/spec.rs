@@ -90,13 +90,13 @@ pub struct ScheduledMachineSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
     /// Days on which the machine is in the cluster: `mon`, `mon-fri`, `mon-wed,fri`, `fri-mon`. A day is the local one of
-    /// the time zone.
+    /// the time zone. Goes with hoursOfDay; both are required unless cron is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(max = 128)))]
     pub days_of_week: Vec<String>,
 
     /// Hours during which the machine is in the cluster, both ends included: `9-17` is 09:00:00 to 17:59:59. `22-6`
-    /// wraps around midnight.
+    /// wraps around midnight. Goes with daysOfWeek; both are required unless cron is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(max = 128)))]
     pub hours_of_day: Vec<String>,
@@ -154,11 +154,12 @@ pub struct Override {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InlineObject {
-    /// Group and version of the object, such as `bootstrap.cluster.x-k8s.io/v1beta1`.
+    /// Group and version of the object: of `bootstrap.cluster.x-k8s.io` or `infrastructure.cluster.x-k8s.io`, by what it
+    /// is, or of `k0smotron.io`.
     #[schemars(length(max = 317))]
     pub api_version: String,
 
-    /// Kind of the object, such as `K0sWorkerConfig`.
+    /// Kind of the object, such as `K0sWorkerConfig` or `RemoteMachine`.
     #[schemars(length(max = 63))]
     pub kind: String,
 

@@ -15,17 +15,8 @@ use tokio::sync::OnceCell;
 async fn testbed() -> &'static Testbed {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let testbed = shared_control_plane().await;
-    INSTALLED
-        .get_or_init(async || {
-            let applied = kubectl(testbed, &["apply", "-f", "deploy/crds/scheduledmachine.yaml"]);
-            assert!(applied.status.success(), "{applied:?}");
-            let warnings = String::from_utf8_lossy(&applied.stderr).into_owned();
-            assert_eq!(warnings, "", "the API server warns about the CRD");
-            let name = "crd/scheduledmachines.5spot.finos.org";
-            let waited = kubectl(testbed, &["wait", "--for=condition=Established", "--timeout=60s", name]);
-            assert!(waited.status.success(), "{waited:?}");
-        })
-        .await;
+    let crd = root().join("deploy/crds/scheduledmachine.yaml");
+    INSTALLED.get_or_init(async || testbed.control_plane().apply(&crd).await.unwrap()).await;
     testbed
 }
 

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 /// Shows when ScheduledMachines are in their cluster.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-5spot", bin_name = "kubectl 5spot", version, arg_required_else_help = true)]
+#[command(name = "kubectl-5spot", bin_name = "kubectl 5spot", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -29,8 +29,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // The only clock of this program: everything below is told what time it is.
-    let now = Timestamp::now();
+    // The only clock of this program: everything below is told what time it is, in whole seconds as Kubernetes has it.
+    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     finish(run(arguments::<Arguments>().command, now))
 }
 

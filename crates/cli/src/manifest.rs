@@ -1,15 +1,18 @@
 //! Manifests on disk: the ScheduledMachines in a file, whatever else is in it.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use fivespot_api::ScheduleSpec;
 use fivespot_core::document::{self, DocumentError};
 use fivespot_core::schema;
-use fivespot_entry::Failure;
+use fivespot_entry::{Failure, tell};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
+
+/// The largest file that is read: far more than a fleet of ten thousand machines takes.
+const LARGEST: u64 = 256 * 1024 * 1024;
 
 /// A ScheduledMachine of a file, as far as its schedule goes.
 #[derive(Debug)]
@@ -18,65 +21,115 @@ pub(crate) struct Found {
     pub(crate) schedule: ScheduleSpec,
 }
 
-/// Reads the one ScheduledMachine of a file, or the one called `name`.
+/// Which ScheduledMachine of a file is meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: Option<&'a str>,
+    /// An object that names no namespace would be put into this one.
+    pub(crate) namespace: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    fn fits(&self, manifest: &Value) -> bool {
+        let namespace = namespace_of(manifest);
+        self.name.is_none_or(|it| it == name_of(manifest))
+            && self.namespace.is_none_or(|it| namespace.is_none_or(|own| own == it))
+    }
+}
+
+/// Reads the one ScheduledMachine of a file that is meant.
 ///
 /// A mistake in its schedule is an error. One elsewhere in it is a warning: the windows can be told all the same.
-pub(crate) fn read(path: &Path, name: Option<&str>) -> Result<Found, Failure> {
+pub(crate) fn read(path: &Path, wanted: Wanted<'_>) -> Result<Found, Failure> {
     let file = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
     let bad = |reason: String| Failure::bad_input(format!("{file}: {reason}"));
     let text = text(path).map_err(|error| bad(error.to_string()))?;
-    let documents = serde_saphyr::from_multiple::<Value>(&text)
-        .map_err(|error| bad(format!("is not YAML: {}", error.without_snippet())))?;
-
-    let crd = fivespot_api::crd();
-    let mut machines: Vec<Value> = documents.into_iter().flat_map(items).filter(document::is_ours).collect();
-    for machine in &mut machines {
-        schema::drop_nulls(&crd, machine);
+    let objects: Vec<Value> = documents(&text).map_err(bad)?.into_iter().flat_map(items).collect();
+    let machines: Vec<&Value> = objects.iter().filter(|it| document::is_ours(it)).collect();
+    if machines.is_empty() {
+        return Err(bad(none_is_ours(&objects)));
     }
-    let names = || machines.iter().map(name_of).collect::<Vec<_>>().join(", ");
-    let chosen = match (name, machines.as_slice()) {
-        (_, []) => return Err(bad("holds no ScheduledMachine of 5spot.finos.org/v1alpha1".to_owned())),
-        (None, [only]) => only,
-        (None, [_, _, ..]) => {
-            return Err(bad(format!("holds {} ScheduledMachines, name the one you mean: {}", machines.len(), names())));
+    let fitting: Vec<&Value> = machines.iter().copied().filter(|it| wanted.fits(it)).collect();
+    let mut chosen = match fitting.as_slice() {
+        [only] => (*only).clone(),
+        [] => return Err(bad(format!("holds no such ScheduledMachine, only: {}", list(&machines)))),
+        [_, _, ..] => {
+            let how = "name the one you mean, with -n if its name is not enough";
+            return Err(bad(format!("holds {} ScheduledMachines, {how}: {}", fitting.len(), list(&fitting))));
         }
-        (Some(name), all) => all
-            .iter()
-            .find(|it| name_of(it) == name)
-            .ok_or_else(|| bad(format!("holds no ScheduledMachine called {name:?}, only: {}", names())))?,
     };
 
-    let (ours, others) = faults(&crd, chosen);
+    let crd = fivespot_api::crd();
+    schema::normalize(&crd, &mut chosen);
+    if let (Some(namespace), None) = (wanted.namespace, namespace_of(&chosen)) {
+        chosen["metadata"]["namespace"] = namespace.into();
+    }
+    let (ours, others) = faults(&crd, &chosen);
     if !ours.is_empty() {
         return Err(bad(ours.join("; ")));
     }
     for warning in others {
-        eprintln!("warning: {file}: {warning}");
+        tell(&format!("warning: {file}: {warning}"));
     }
     let schedule = serde_json::from_value(chosen["spec"]["schedule"].clone())
         .map_err(|error| bad(format!("spec.schedule: {error}")))?;
-    Ok(Found { name: name_of(chosen), schedule })
+    Ok(Found { name: name_of(&chosen), schedule })
 }
 
 fn text(path: &Path) -> io::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
-        Ok(text)
-    } else {
-        fs::read_to_string(path)
+    let source: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    let mut text = String::new();
+    let read = source.take(LARGEST + 1).read_to_string(&mut text)?;
+    if u64::try_from(read).is_ok_and(|it| it > LARGEST) {
+        return Err(io::Error::other("is larger than 256 MiB: that is no manifest"));
+    }
+    Ok(text)
+}
+
+/// The documents of a file. What is JSON is read as JSON, which is much quicker; anything else as YAML.
+fn documents(text: &str) -> Result<Vec<Value>, String> {
+    if let Ok(document) = serde_json::from_str(text) {
+        return Ok(vec![document]);
+    }
+    // The size has been looked at, and aliases have limits of their own; a fleet has many documents and nodes.
+    let options = serde_saphyr::options! { budget: None };
+    serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| format!("is not YAML: {}", error.without_snippet()))
+}
+
+/// The objects of a document: itself, or those of a list (`List`, `ScheduledMachineList`).
+fn items(document: Value) -> Vec<Value> {
+    match document {
+        Value::Object(mut list) if list.get("kind").and_then(Value::as_str).is_some_and(|it| it.ends_with("List")) => {
+            match list.remove("items") {
+                Some(Value::Array(items)) => items,
+                Some(_) | None => Vec::new(),
+            }
+        }
+        other => vec![other],
     }
 }
 
-/// The objects of a document: itself, or what a `List` of kubectl's holds.
-fn items(document: Value) -> Vec<Value> {
-    match document {
-        Value::Object(mut list) if list.get("kind").is_some_and(|it| it == "List") => match list.remove("items") {
-            Some(Value::Array(items)) => items,
-            _ => Vec::new(),
-        },
-        other => vec![other],
+/// Says what is there instead, if it comes close.
+fn none_is_ours(objects: &[Value]) -> String {
+    let none = "holds no ScheduledMachine of 5spot.finos.org/v1alpha1".to_owned();
+    match objects.iter().find(|it| it["kind"] == "ScheduledMachine") {
+        Some(other) => format!("{none}, but one of {}: change its apiVersion", other["apiVersion"]),
+        None => none,
     }
+}
+
+fn list(machines: &[&Value]) -> String {
+    let told = |it: &&Value| match namespace_of(it) {
+        Some(namespace) => format!("{namespace}/{}", name_of(it)),
+        None => name_of(it),
+    };
+    machines.iter().map(told).collect::<Vec<_>>().join(", ")
+}
+
+fn namespace_of(manifest: &Value) -> Option<&str> {
+    manifest["metadata"]["namespace"].as_str().filter(|it| !it.is_empty())
 }
 
 fn name_of(manifest: &Value) -> String {

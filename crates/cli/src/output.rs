@@ -7,7 +7,7 @@ use fivespot_entry::Failure;
 use fivespot_schedule::Window;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Serialize, Serializer as _};
 
 /// For whom the answer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -45,6 +45,14 @@ pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(|out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)
+    })
+}
+
+/// Writes a JSON list, one entry after the other: there can be more of them than memory holds.
+pub(crate) fn print_json_list(items: impl Iterator<Item = impl Serialize>) -> Result<(), Failure> {
+    print(|out| {
+        serde_json::Serializer::pretty(&mut *out).collect_seq(items)?;
         writeln!(out)
     })
 }

@@ -35,9 +35,9 @@ impl Glyphs {
     fn of(&self, cell: Cell) -> char {
         match cell {
             Cell { now: true, .. } => self.now,
-            Cell { minutes: 0, .. } => ' ',
-            Cell { open: 0, .. } => self.closed,
-            Cell { minutes, open, .. } if minutes == open => self.open,
+            Cell { there, .. } if there.is_zero() => ' ',
+            Cell { open, .. } if open.is_zero() => self.closed,
+            Cell { there, open, .. } if there == open => self.open,
             Cell { .. } => self.partly,
         }
     }
@@ -46,10 +46,10 @@ impl Glyphs {
 /// Half an hour of the wall clock on one day.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Cell {
-    /// Minutes that the wall clock spent in it: none where it skipped it, sixty where it went through twice.
-    minutes: usize,
-    /// Those of them that were open.
-    open: usize,
+    /// How long the wall clock was in it: not at all where it skipped it, an hour where it went through twice.
+    there: SignedDuration,
+    /// How long of that the schedule was open.
+    open: SignedDuration,
     now: bool,
 }
 
@@ -87,7 +87,7 @@ impl Picture<'_> {
         let mut row = String::new();
         let mut coloured = false;
         for cell in cells(&self.subject.schedule, day, self.now) {
-            let lit = cell.open > 0 && !cell.now;
+            let lit = !cell.open.is_zero() && !cell.now;
             if lit != coloured {
                 row.push_str(&if lit { green.render().to_string() } else { green.render_reset().to_string() });
                 coloured = lit;
@@ -109,14 +109,19 @@ fn cells(schedule: &Schedule, day: &Day, now: Timestamp) -> [Cell; CELLS] {
     let mut windows = day.windows.iter().peekable();
     let mut at = day.start;
     while at < day.end {
-        let Ok(next) = at.checked_add(MINUTE) else { break };
-        while windows.next_if(|it| it.close <= at).is_some() {}
+        let next = at.saturating_add(MINUTE).unwrap_or(day.end).min(day.end);
         let clock = zone.to_datetime(at);
         let minute = usize::try_from(clock.hour()).unwrap_or(0) * 60 + usize::try_from(clock.minute()).unwrap_or(0);
         if let Some(cell) = cells.get_mut(minute / CELL_MINUTES) {
-            cell.minutes += 1;
-            cell.open += usize::from(windows.peek().is_some_and(|it| it.open <= at));
+            cell.there += next.duration_since(at);
             cell.now |= at <= now && now < next;
+            // Windows that end within the minute are done with; the one that goes on is looked at again.
+            while let Some(window) = windows.next_if(|it| it.close <= next) {
+                cell.open += window.close.duration_since(window.open.max(at));
+            }
+            if let Some(window) = windows.peek().filter(|it| it.open < next) {
+                cell.open += next.duration_since(window.open.max(at));
+            }
         }
         at = next;
     }

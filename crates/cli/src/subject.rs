@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fivespot_core::names;
 use fivespot_core::validate::{Standard, validate_schedule};
 use fivespot_entry::Failure;
 use fivespot_schedule::Schedule;
@@ -20,8 +21,8 @@ pub(crate) struct SubjectArguments {
     #[arg(short, long, value_name = "FILE")]
     filename: Option<PathBuf>,
 
-    /// Namespace of the ScheduledMachine; that of the context unless given
-    #[arg(short, long, conflicts_with = "filename")]
+    /// Namespace of the ScheduledMachine; that of the context, or of the file, unless given
+    #[arg(short, long)]
     namespace: Option<String>,
 
     /// Context of the kubeconfig; the current one unless given
@@ -45,12 +46,19 @@ pub(crate) struct Subject {
 impl SubjectArguments {
     /// Finds the ScheduledMachine and reads its schedule.
     pub(crate) fn find(&self) -> Result<Subject, Failure> {
+        if let Some(namespace) = self.namespace.as_deref().filter(|it| !names::is_dns_label(it)) {
+            return Err(Failure::bad_input(format!("--namespace: {namespace:?} cannot be the name of a namespace")));
+        }
         let (name, spec, standard) = if let Some(path) = &self.filename {
-            let found = manifest::read(path, self.name.as_deref())?;
+            let wanted = manifest::Wanted { name: self.name.as_deref(), namespace: self.namespace.as_deref() };
+            let found = manifest::read(path, wanted)?;
             (found.name, found.schedule, Standard::Admission)
         } else {
             let unnamed = || Failure::bad_input("say which ScheduledMachine: its NAME in the cluster, or -f FILE");
             let name = self.name.clone().ok_or_else(unnamed)?;
+            if !names::is_dns_subdomain(&name) {
+                return Err(Failure::bad_input(format!("NAME: {name:?} cannot be the name of a ScheduledMachine")));
+            }
             let target = cluster::Target {
                 namespace: self.namespace.clone(),
                 context: self.context.clone(),

@@ -7,7 +7,7 @@ use fivespot_entry::Failure;
 use fivespot_schedule::Window;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::output::{Format, WindowJson, length, local, print, print_json};
+use crate::output::{Format, WindowJson, length, local, print, print_json_list};
 use crate::subject::{Subject, SubjectArguments};
 
 /// How far ahead an answer looks that nobody gave an end.
@@ -50,10 +50,9 @@ struct Span {
 pub(crate) fn run(arguments: &Arguments, now: Timestamp) -> Result<(), Failure> {
     let subject = arguments.subject.find()?;
     let span = span(arguments, &subject, now)?;
-    let windows: Vec<Window> = subject.schedule.windows(span.from, span.until).collect();
     match arguments.output {
-        Format::Json => print_json(&windows.into_iter().map(WindowJson::from).collect::<Vec<_>>()),
-        Format::Text => print(|out| write_text(out, &subject, &span, &windows)),
+        Format::Json => print_json_list(subject.schedule.windows(span.from, span.until).map(WindowJson::from)),
+        Format::Text => print(|out| write_text(out, &subject, &span)),
     }
 }
 
@@ -69,34 +68,34 @@ fn span(arguments: &Arguments, subject: &Subject, now: Timestamp) -> Result<Span
     Ok(Span { from, until })
 }
 
-fn write_text(out: &mut dyn Write, subject: &Subject, span: &Span, windows: &[Window]) -> io::Result<()> {
+/// A span can hold more windows than memory does, so they are gone through twice and never kept: once for the widths.
+fn write_text(out: &mut dyn Write, subject: &Subject, span: &Span) -> io::Result<()> {
     let zone = subject.schedule.time_zone();
+    let windows = || subject.schedule.windows(span.from, span.until);
     let disabled = if subject.enabled { "" } else { ", disabled: none of these will happen" };
     writeln!(out, "{} ({}{disabled})", subject.name, subject.timezone)?;
-    if windows.is_empty() {
+    let Some(first) = windows().next() else {
         let next = match subject.schedule.next_opening(span.from) {
             Some(next) => format!("the next opens {}", local(next, zone)),
             None => "none opens later either".to_owned(),
         };
         return writeln!(out, "no window from {} to {}; {next}", local(span.from, zone), local(span.until, zone));
-    }
-    let rows: Vec<[String; 3]> = windows
-        .iter()
-        .map(|it| [local(it.open, zone), local(it.close, zone), length(it.close.duration_since(it.open))])
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
-    let (opens, closes) = (width(0), width(1));
+    };
+    let width = |end: fn(Window) -> Timestamp| windows().map(|it| local(end(it), zone).len()).max().unwrap_or_default();
+    let (opens, closes) = (width(|it| it.open), width(|it| it.close));
     writeln!(out, "{:opens$}  {:closes$}  LENGTH", "OPENS", "CLOSES")?;
-    for [open, close, length] in &rows {
-        writeln!(out, "{open:opens$}  {close:closes$}  {length}")?;
+    let (mut count, mut total, mut last) = (0_u64, SignedDuration::ZERO, first);
+    for window in windows() {
+        let took = window.close.duration_since(window.open);
+        writeln!(out, "{:opens$}  {:closes$}  {}", local(window.open, zone), local(window.close, zone), length(took))?;
+        (count, total, last) = (count + 1, total.saturating_add(took), window);
     }
-    let total = windows.iter().map(|it| it.close.duration_since(it.open)).sum::<SignedDuration>();
-    writeln!(out, "{} window{}, {} in all", rows.len(), if rows.len() == 1 { "" } else { "s" }, length(total))?;
+    writeln!(out, "{count} window{}, {} in all", if count == 1 { "" } else { "s" }, length(total))?;
     let was_open = || span.from.checked_sub(INSTANT).is_ok_and(|before| subject.schedule.is_open(before));
-    if windows.first().is_some_and(|it| it.open == span.from) && was_open() {
+    if first.open == span.from && was_open() {
         writeln!(out, "the first one began before the span")?;
     }
-    if windows.last().is_some_and(|it| it.close == span.until) && subject.schedule.is_open(span.until) {
+    if last.close == span.until && subject.schedule.is_open(span.until) {
         writeln!(out, "the last one goes on after the span")?;
     }
     Ok(())

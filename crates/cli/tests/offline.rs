@@ -1,7 +1,7 @@
 //! The plugin with no cluster at hand: answers, and one clear line for everything a person can get wrong.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -87,8 +87,12 @@ fn a_disabled_schedule_has_windows_all_the_same_and_says_so() {
 
 #[test]
 fn several_in_a_file_and_no_name_is_a_question() {
-    assert_refused(&run_on(TWO, &["windows", "-f", "-"]), "name the one you mean: mornings, evenings");
-    assert_refused(&run_on(TWO, &["windows", "nights", "-f", "-"]), "no ScheduledMachine called \"nights\"");
+    assert_refused(&run_on(TWO, &["windows", "-f", "-"]), "name the one you mean");
+    assert_refused(&run_on(TWO, &["windows", "-f", "-"]), "mornings, evenings");
+    assert_refused(
+        &run_on(TWO, &["windows", "nights", "-f", "-"]),
+        "no such ScheduledMachine, only: mornings, evenings",
+    );
 }
 
 #[test]
@@ -125,6 +129,12 @@ fn a_mistake_elsewhere_in_the_manifest_is_a_warning() {
 fn what_a_person_gets_wrong_ends_with_one_line_and_code_2() {
     let always = "testdata/specs/valid/always.yaml";
     let cases: &[(&[&str], &str)] = &[
+        (&[], "say what to do: windows, timeline (see 'kubectl 5spot --help')"),
+        (&["windows", "a b"], "\"a b\" cannot be the name of a ScheduledMachine"),
+        (&["windows", ""], "\"\" cannot be the name of a ScheduledMachine"),
+        (&["windows", "a/b"], "\"a/b\" cannot be"),
+        (&["windows", "a", "-n", "a/b"], "cannot be the name of a namespace"),
+        (&["timeline", "--asci"], "(see 'kubectl 5spot timeline --help')"),
         (&["windows"], "say which ScheduledMachine: its NAME in the cluster, or -f FILE"),
         (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
         (&["windows", "--frm", "x"], "--from"),
@@ -137,7 +147,8 @@ fn what_a_person_gets_wrong_ends_with_one_line_and_code_2() {
         (&["windows", "-f", always, "--from", "tomorrow"], "--from: \"tomorrow\""),
         (&["windows", "-f", always, "--from", "2026-02-30"], "there is no such date"),
         (&["windows", "-f", always, "--from", "2026-02-03", "--until", "2026-02-03"], "must be later than --from"),
-        (&["windows", "-f", always, "-n", "lab"], "cannot be used with"),
+        (&["windows", "-f", always, "--context", "lab"], "cannot be used with"),
+        (&["windows", "-f", "/dev/zero"], "is larger than 256 MiB"),
         (&["timeline", "-f", always, "--days", "0"], "0 is not in 1..=366"),
         (&["timeline", "-f", always, "--days", "366", "--from", "9999-12-01"], "the calendar ends"),
         (&["windows", "some"], "set KUBECONFIG"),
@@ -166,6 +177,119 @@ fn every_invalid_schedule_of_the_corpus_is_refused_with_its_field() {
         }
     }
     assert!(refused > 20, "the corpus has lost its schedules");
+}
+
+const SAME_NAME: &str = "
+apiVersion: 5spot.finos.org/v1alpha1
+kind: ScheduledMachineList
+items:
+  - apiVersion: 5spot.finos.org/v1alpha1
+    kind: ScheduledMachine
+    metadata: {name: desk, namespace: lab}
+    spec:
+      clusterName: c
+      schedule: {daysOfWeek: [mon], hoursOfDay: [\"8\"]}
+      bootstrapSpec: {apiVersion: k0smotron.io/v1beta1, kind: K0sWorkerConfig, spec: {}}
+      infrastructureSpec: {apiVersion: k0smotron.io/v1beta1, kind: RemoteMachine, namespace: lab, spec: {}}
+  - apiVersion: 5spot.finos.org/v1alpha1
+    kind: ScheduledMachine
+    metadata: {name: desk, namespace: office}
+    spec:
+      clusterName: c
+      schedule: {daysOfWeek: [mon], hoursOfDay: [\"20\"]}
+      bootstrapSpec: {apiVersion: k0smotron.io/v1beta1, kind: K0sWorkerConfig, spec: {}}
+      infrastructureSpec: {apiVersion: k0smotron.io/v1beta1, kind: RemoteMachine, spec: {}}
+";
+
+#[test]
+fn of_two_with_one_name_the_namespace_says_which() {
+    assert_refused(&run_on(SAME_NAME, &["windows", "desk", "-f", "-"]), "lab/desk, office/desk");
+    let output = run_on(SAME_NAME, &[&["windows", "desk", "-n", "office", "-f", "-"], &WEEK[..]].concat());
+    assert!(stdout(&output).contains("Mon 2026-11-16 20:00 UTC"));
+}
+
+#[test]
+fn the_namespace_of_the_call_is_that_of_an_object_that_names_none() {
+    let one = SAME_NAME.replace(", namespace: lab}", "}").replace("name: desk, namespace: office", "name: other");
+    let output = run_on(&one, &[&["windows", "desk", "-n", "lab", "-f", "-"], &WEEK[..]].concat());
+    stdout(&output);
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn a_fleet_of_thousands_is_read_as_yaml_and_as_json() {
+    let machine = |index: usize| {
+        serde_json::json!({
+            "apiVersion": "5spot.finos.org/v1alpha1", "kind": "ScheduledMachine",
+            "metadata": { "name": format!("desk-{index}") },
+            "spec": {
+                "clusterName": "c", "schedule": { "cron": "0 9 * * *" },
+                "bootstrapSpec": { "apiVersion": "k0smotron.io/v1beta1", "kind": "B", "spec": { "args": ["a", "b", "c"] } },
+                "infrastructureSpec": { "apiVersion": "k0smotron.io/v1beta1", "kind": "I", "spec": {} },
+            },
+        })
+    };
+    let machines: Vec<_> = (0..3_000).map(machine).collect();
+    let documents = machines.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
+    let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": machines }).to_string();
+    for text in [documents, list] {
+        let output = run_on(&text, &[&["windows", "desk-2999", "-f", "-"], &WEEK[..]].concat());
+        assert!(stdout(&output).contains("7 windows, 7h in all"));
+    }
+}
+
+#[test]
+fn a_stale_group_is_told() {
+    let stale = TWO.replace("5spot.finos.org/v1alpha1", "capi.5spot.io/v1alpha1");
+    assert_refused(&run_on(&stale, &["windows", "-f", "-"]), "but one of \"capi.5spot.io/v1alpha1\"");
+}
+
+#[test]
+fn times_for_scripts_are_whole_seconds() {
+    let always = ["windows", "-f", "testdata/specs/valid/always.yaml", "-o", "json"];
+    let windows: serde_json::Value = serde_json::from_str(&stdout(&run(&always))).unwrap();
+    assert!(!windows[0]["open"].as_str().unwrap().contains('.'), "{windows}");
+}
+
+/// A century of windows of a second each would not fit into memory if they were kept.
+#[test]
+fn a_span_with_more_windows_than_memory_holds_is_written_as_it_is_found() {
+    let every_minute = TWO.replace("{daysOfWeek: [mon], hoursOfDay: [\"20\"]}", "{cron: \"* * * * *\", duration: 1s}");
+    let mut child =
+        plugin(&["windows", "evenings", "-f", "-", "-o", "json", "--from", "0001-01-01", "--until", "9999-01-01"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    child.stdin.take().unwrap().write_all(every_minute.as_bytes()).unwrap();
+    let mut read = vec![0; 200_000];
+    child.stdout.as_mut().unwrap().read_exact(&mut read).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        read.starts_with(b"[\n  {\n    \"open\": \"0001-01-01T00:00:00Z\""),
+        "{}",
+        String::from_utf8_lossy(&read[..100])
+    );
+}
+
+#[test]
+fn a_picture_agrees_with_its_numbers_below_a_minute() {
+    let almost = TWO.replace("{daysOfWeek: [mon], hoursOfDay: [\"20\"]}", "{cron: \"* 9 * * *\", duration: 59s}");
+    let output =
+        run_on(&almost, &["timeline", "evenings", "-f", "-", "--from", "2026-11-16", "--days", "1", "--ascii"]);
+    assert!(
+        stdout(&output).contains("Mon 16 Nov  ..................++............................     59m"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn standard_error_that_cannot_be_written_is_no_panic() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = plugin(&["frobnicate"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(2));
 }
 
 #[test]

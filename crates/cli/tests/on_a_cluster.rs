@@ -12,18 +12,8 @@ use tokio::sync::OnceCell;
 async fn testbed() -> &'static Testbed {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let testbed = shared_control_plane().await;
-    INSTALLED
-        .get_or_init(async || {
-            for arguments in [
-                ["apply", "-f", "deploy/crds/scheduledmachine.yaml"].as_slice(),
-                &["wait", "--for=condition=Established", "--timeout=60s", "crd/scheduledmachines.5spot.finos.org"],
-            ] {
-                let ran =
-                    testbed.control_plane().kubectl().unwrap().args(arguments).current_dir(root()).output().unwrap();
-                assert!(ran.status.success(), "{ran:?}");
-            }
-        })
-        .await;
+    let crd = root().join("deploy/crds/scheduledmachine.yaml");
+    INSTALLED.get_or_init(async || testbed.control_plane().apply(&crd).await.unwrap()).await;
     testbed
 }
 

@@ -5,8 +5,9 @@ use fivespot_api::{ScheduledMachine, keys};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
+use crate::names;
 use crate::schema::{self, SchemaError};
-use crate::validate::{Standard, ValidSpec, is_dns_subdomain, validate};
+use crate::validate::{Standard, ValidSpec, validate};
 
 /// Namespace of an object that names none, as kubectl has it.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -33,7 +34,7 @@ pub enum DocumentError {
     #[error("{field}: {reason}")]
     Metadata {
         /// Path of the field.
-        field: &'static str,
+        field: String,
         /// What is wrong with it.
         reason: String,
     },
@@ -63,15 +64,19 @@ pub fn judge(crd: &CustomResourceDefinition, manifest: &Value) -> Result<Documen
         return Err(vec![DocumentError::NotOurs { found: describe(manifest) }]);
     }
     let mut manifest = manifest.clone();
-    schema::drop_nulls(crd, &mut manifest);
-    let mut errors: Vec<DocumentError> = metadata(&manifest).into_iter().collect();
+    schema::normalize(crd, &mut manifest);
+    if let Some(fields) = manifest.as_object_mut() {
+        // The status is the controller's: the API server drops what a user writes there, whatever it is.
+        fields.remove("status");
+    }
+    let mut errors = metadata(&manifest["metadata"]);
     errors.extend(schema::check(crd, &manifest).into_iter().map(DocumentError::Schema));
     if !errors.is_empty() {
         return Err(errors);
     }
-    // The schema is derived from these very types, so what it accepts deserializes; an error here is still told.
+    // The schema is derived from these very types, so only metadata can still fail to be read.
     let object: ScheduledMachine = serde_json::from_value(manifest)
-        .map_err(|error| vec![DocumentError::Metadata { field: "metadata", reason: error.to_string() }])?;
+        .map_err(|error| vec![DocumentError::Metadata { field: "metadata".to_owned(), reason: error.to_string() }])?;
     let namespace = object.metadata.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     match validate(&object.spec, &namespace, Standard::Admission) {
         Ok(spec) => Ok(Document { object, spec }),
@@ -92,15 +97,62 @@ fn describe(manifest: &Value) -> String {
     }
 }
 
-fn metadata(manifest: &Value) -> Option<DocumentError> {
-    let name = &manifest["metadata"]["name"];
-    let fault = |reason: String| Some(DocumentError::Metadata { field: "metadata.name", reason });
-    match name.as_str() {
-        Some(name) if is_dns_subdomain(name) => None,
-        Some(name) => fault(format!(
-            "{name:?} must be lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit"
-        )),
-        None if manifest["metadata"]["generateName"].is_string() => None,
-        None => fault("is required".to_owned()),
+/// Every field that metadata has.
+const METADATA: [&str; 15] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+fn metadata(metadata: &Value) -> Vec<DocumentError> {
+    let mut errors = Vec::new();
+    let mut fault = |field: String, reason: String| {
+        errors.push(DocumentError::Metadata { field: format!("metadata.{field}"), reason });
+    };
+    match metadata["name"].as_str() {
+        Some(name) if names::is_dns_subdomain(name) => {}
+        Some(name) => fault(
+            "name".to_owned(),
+            format!(
+                "{name:?} must be lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit"
+            ),
+        ),
+        None if metadata["generateName"].is_string() => {}
+        None => fault("name".to_owned(), "is required".to_owned()),
     }
+    if let Some(namespace) = metadata["namespace"].as_str().filter(|it| !it.is_empty() && !names::is_dns_label(it)) {
+        fault("namespace".to_owned(), format!("{namespace:?} cannot be the name of a namespace"));
+    }
+    for list in ["labels", "annotations"] {
+        for (key, value) in metadata[list].as_object().into_iter().flatten() {
+            if !names::is_qualified_name(key) {
+                fault(format!("{list}[{key}]"), "the key must be a qualified name".to_owned());
+            }
+            match value.as_str() {
+                None => fault(format!("{list}[{key}]"), "must be a string".to_owned()),
+                Some(text) if list == "labels" && !names::is_label_value(text) => {
+                    fault(format!("{list}[{key}]"), format!("{text:?} must be a valid label value"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    for unknown in metadata.as_object().into_iter().flatten().map(|(key, _)| key) {
+        if !METADATA.contains(&unknown.as_str()) {
+            fault(unknown.clone(), "is no field of this kind: check its spelling".to_owned());
+        }
+    }
+    errors
 }

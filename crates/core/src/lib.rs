@@ -2,6 +2,8 @@
 //!
 //! - [`document`] judges a manifest offline: the schema first, then [`mod@validate`], as an API server would.
 //! - [`mod@validate`] turns a spec that anybody may have written into a [`ValidSpec`](validate::ValidSpec), once.
+//! - [`names`] knows the forms that Kubernetes gives to names.
+//! - [`decide`] turns what is asked for and what is there into a [`plan`].
 //! - [`children`] names and builds the objects a machine is made of.
 //! - [`drain`] says which pods have to leave before a machine may go.
 
@@ -10,6 +12,7 @@ pub mod decide;
 pub mod document;
 pub mod drain;
 pub mod intent;
+pub mod names;
 pub mod observed;
 pub mod plan;
 pub mod schema;

@@ -1,8 +1,8 @@
 //! Judges a document by the structural schema of the CRD, as the API server does before anything else sees it.
 //!
 //! Kubernetes' dialect of JSON schema is small, and its verdicts have to name fields as the API server does, so this
-//! walks the very schema that is shipped. A keyword it does not know would make it more lenient than the API server:
-//! [`unknown_keywords`] finds those, and a test holds the list empty.
+//! walks the very schema that is shipped. A keyword it does not know would make it more lenient than the API server; a
+//! test says so when the schema gains one.
 
 use std::fmt;
 
@@ -71,31 +71,48 @@ pub fn check(crd: &CustomResourceDefinition, document: &Value) -> Vec<SchemaErro
     errors
 }
 
-/// Drops every `null` that stands for a field which does not take it, as the API server does before it looks further.
-pub fn drop_nulls(crd: &CustomResourceDefinition, document: &mut Value) {
+/// Drops every `null` that stands for a field which does not take it, as the API server does before it looks further, and
+/// writes whole numbers as such where the schema asks for an integer.
+pub fn normalize(crd: &CustomResourceDefinition, document: &mut Value) {
     for version in &crd.spec.versions {
         if let Some(schema) = version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref()) {
-            drop_nulls_of(schema, document);
+            normalize_by(schema, document);
         }
     }
 }
 
-fn drop_nulls_of(schema: &JSONSchemaProps, value: &mut Value) {
+fn normalize_by(schema: &JSONSchemaProps, value: &mut Value) {
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
             let Some(schema) = field_schema(schema, name) else { return true };
-            drop_nulls_of(schema, value);
+            normalize_by(schema, value);
             !value.is_null() || schema.nullable == Some(true)
         }),
         Value::Array(items) => {
             if let Some(JSONSchemaPropsOrArray::Schema(each)) = &schema.items {
                 for item in items {
-                    drop_nulls_of(each, item);
+                    normalize_by(each, item);
                 }
+            }
+        }
+        Value::Number(number) if schema.type_.as_deref() == Some("integer") => {
+            if let Some(whole) = whole_number(number) {
+                *value = Value::from(whole);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// `50.0` as the 50 that it is.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "only numbers without a fraction, within what a float holds exactly"
+)]
+fn whole_number(number: &serde_json::Number) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0 && it.abs() <= EXACT)?;
+    Some(whole as i64)
 }
 
 /// What the schema says of a field: by its name, or of all alike.
@@ -246,9 +263,14 @@ fn with_article(expected: &str) -> String {
     }
 }
 
-/// Keywords of the schema that [`check`] does not judge and that are not mere documentation.
-pub fn unknown_keywords(crd: &CustomResourceDefinition) -> Vec<String> {
-    const KNOWN: [&str; 22] = [
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What `check` judges.
+    const JUDGED: [&str; 16] = [
         "type",
         "properties",
         "required",
@@ -264,44 +286,30 @@ pub fn unknown_keywords(crd: &CustomResourceDefinition) -> Vec<String> {
         "minProperties",
         "maxProperties",
         "nullable",
-        "default",
-        "title",
-        "description",
-        "format",
         "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
     ];
-    fn walk(schema: &Value, path: &str, found: &mut Vec<String>) {
+    /// What refuses nothing in a spec: documentation, defaults, and formats of integers whose range is given as well.
+    const HARMLESS: [&str; 4] = ["default", "title", "description", "format"];
+
+    /// Keywords in the schema of the spec that `check` would have to judge and does not. (A status is never judged: the
+    /// API server drops it from what users write.)
+    fn unknown_keywords(schema: &Value, path: &str) -> Vec<String> {
+        let mut found = Vec::new();
         for (keyword, value) in schema.as_object().into_iter().flatten() {
             let here = format!("{path}/{keyword}");
-            if !KNOWN.contains(&keyword.as_str()) {
-                found.push(here.clone());
-            }
             match keyword.as_str() {
                 "properties" => {
                     for (name, property) in value.as_object().into_iter().flatten() {
-                        walk(property, &format!("{here}/{name}"), found);
+                        found.extend(unknown_keywords(property, &format!("{here}/{name}")));
                     }
                 }
-                "items" | "additionalProperties" => walk(value, &here, found),
-                _ => {}
+                "items" | "additionalProperties" => found.extend(unknown_keywords(value, &here)),
+                known if JUDGED.contains(&known) || HARMLESS.contains(&known) => {}
+                _ => found.push(here),
             }
         }
+        found
     }
-    let mut found = Vec::new();
-    for version in &crd.spec.versions {
-        let schema = version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref());
-        walk(&serde_json::to_value(schema).unwrap_or_default(), &version.name, &mut found);
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
 
     fn faults(document: &Value) -> Vec<String> {
         check(&fivespot_api::crd(), document).iter().map(ToString::to_string).collect()
@@ -322,8 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn every_keyword_of_the_crd_is_judged() {
-        assert_eq!(unknown_keywords(&fivespot_api::crd()), Vec::<String>::new());
+    fn every_keyword_in_the_schema_of_the_spec_is_judged() {
+        let version = fivespot_api::crd().spec.versions.remove(0);
+        let schema = serde_json::to_value(version.schema.unwrap().open_api_v3_schema.unwrap()).unwrap();
+        assert_eq!(unknown_keywords(&schema["properties"]["spec"], "spec"), Vec::<String>::new());
     }
 
     #[test]
@@ -371,7 +381,9 @@ mod tests {
         document["spec"]["killIfCommands"] = Value::Null;
         document["spec"]["clusterName"] = Value::Null;
         document["spec"]["bootstrapSpec"]["spec"]["kept"] = Value::Null;
-        drop_nulls(&fivespot_api::crd(), &mut document);
+        document["spec"]["priority"] = json!(50.0);
+        normalize(&fivespot_api::crd(), &mut document);
+        assert_eq!(document["spec"]["priority"], json!(50));
         assert_eq!(document["spec"].get("killIfCommands"), None);
         assert_eq!(document["spec"]["bootstrapSpec"]["spec"].get("kept"), Some(&Value::Null));
         assert_eq!(faults(&document), ["spec.clusterName: is required"]);

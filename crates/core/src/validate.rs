@@ -7,7 +7,6 @@
 mod cluster_name;
 mod inline_object;
 mod machine_template;
-mod names;
 mod node_taints;
 pub mod rules;
 mod schedule;
@@ -20,7 +19,6 @@ use fivespot_schedule::Schedule;
 use jiff::SignedDuration;
 
 pub use inline_object::ProviderObject;
-pub(crate) use names::is_dns_subdomain;
 
 /// A spec in which everything has been looked at.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,6 +4,7 @@
 //! the way out. What went wrong through no fault of theirs ends with exit code 1 and one line.
 
 use std::error::Error;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -35,24 +36,27 @@ pub fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::BadInput(message)) => {
-            eprintln!("error: {}", one_line(&message));
+            tell(&format!("error: {}", one_line(&message)));
             ExitCode::from(2)
         }
         Err(Failure::Failed(message)) => {
-            eprintln!("error: {}", one_line(&message));
+            tell(&format!("error: {}", one_line(&message)));
             ExitCode::FAILURE
         }
     }
 }
 
+/// Writes a line to standard error. If nobody can read it there is nobody to tell, and no reason to die of it.
+pub fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// The arguments of this process, or its end: with help where help was asked for, else with one line and exit code 2.
 pub fn arguments<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            error.exit()
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
         _ => {
-            eprintln!("{}", usage_error::<T>(&error));
+            tell(&usage_error::<T>(&error));
             std::process::exit(2)
         }
     })
@@ -60,12 +64,27 @@ pub fn arguments<T: Parser>() -> T {
 
 /// Clap's message without its paragraphs: the fault and its tips, then where to look.
 fn usage_error<T: CommandFactory>(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return no_command::<T>();
+    }
     let rendered = error.render().to_string();
-    let fault = rendered.split("\n\nUsage:").next().unwrap_or(&rendered);
+    let (fault, rest) = rendered.split_once("\n\nUsage: ").unwrap_or((&rendered, ""));
     let fault = fault.split("\n\nFor more information").next().unwrap_or(fault);
     let command = T::command();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
-    format!("{} (see '{name} --help')", one_line(fault))
+    // The usage line begins with the name and the subcommand that was meant, where one was.
+    let subcommand = command
+        .get_subcommands()
+        .map(|it| format!("{name} {}", it.get_name()))
+        .find(|it| rest.strip_prefix(it.as_str()).is_some_and(|after| after.starts_with([' ', '\n'])));
+    format!("{} (see '{} --help')", one_line(fault), subcommand.as_deref().unwrap_or(name))
+}
+
+fn no_command<T: CommandFactory>() -> String {
+    let command = T::command();
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let commands: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+    format!("error: say what to do: {} (see '{name} --help')", commands.join(", "))
 }
 
 fn one_line(text: &str) -> String {
@@ -96,6 +115,24 @@ mod tests {
     struct Arguments {
         #[arg(long, value_parser = ["json", "text"])]
         format: String,
+    }
+
+    #[derive(Debug, Parser)]
+    #[command(name = "tool")]
+    enum Tool {
+        Draw {
+            #[arg(long)]
+            days: u8,
+        },
+    }
+
+    #[test]
+    fn a_usage_error_points_at_the_help_of_the_subcommand() {
+        let refused = |arguments: &[&str]| usage_error::<Tool>(&Tool::try_parse_from(arguments).unwrap_err());
+        let told = refused(&["tool", "draw", "--dyas", "3"]);
+        assert!(told.ends_with("(see 'tool draw --help')"), "{told}");
+        let told = refused(&["tool"]);
+        assert_eq!(told, "error: say what to do: draw (see 'tool --help')");
     }
 
     fn refused(arguments: &[&str]) -> String {

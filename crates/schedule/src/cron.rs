@@ -123,10 +123,7 @@ impl Field {
         (self.min..)
             .zip(self.names)
             .find_map(|(number, name)| name.eq_ignore_ascii_case(word).then_some(number))
-            .ok_or_else(|| {
-                let (word, noun, usable) = (shorten(word), self.noun, self.expected);
-                Fault::new(start, Reason::UnknownName { word, noun, usable })
-            })
+            .ok_or_else(|| Fault::new(start, Reason::UnknownName { word: shorten(word), usable: self.expected }))
     }
 
     fn backward(&self, first: u32, last: u32) -> Reason {
@@ -169,12 +166,8 @@ fn step(scanner: &mut Scanner<'_>) -> Result<Option<u32>, Fault> {
     if !scanner.eat('/') {
         return Ok(None);
     }
-    let start = scanner.position();
-    match scanner.small_number("step", 0, 99)? {
-        None => Err(scanner.expected("a step (a number from 1 on)")),
-        Some(0) => Err(Fault::new(start, Reason::ZeroStep)),
-        step => Ok(step),
-    }
+    let step = scanner.small_number("step", 1, 99)?;
+    step.map(Some).ok_or_else(|| scanner.expected("a step (a number from 1 on)"))
 }
 
 /// Every `step`-th number from `first` to `last`, as bits.

@@ -109,12 +109,10 @@ pub enum Reason {
         word: String,
     },
     /// A word that means nothing in this field of a cron expression.
-    #[error("{word:?} is not a {noun}: use {usable}")]
+    #[error("{word:?} is not {usable}")]
     UnknownName {
         /// The word.
         word: String,
-        /// What the field counts.
-        noun: &'static str,
         /// What may be written.
         usable: &'static str,
     },
@@ -156,9 +154,6 @@ pub enum Reason {
         /// The step.
         step: u32,
     },
-    /// A step of zero.
-    #[error("a step must be at least 1")]
-    ZeroStep,
     /// `@daily` and its like.
     #[error("shorthands such as @daily are not supported: write the five fields, for example \"0 0 * * *\"")]
     CronShorthand,

@@ -41,6 +41,14 @@ pub enum ArtifactError {
         /// The version that go.mod asks for.
         version: String,
     },
+    /// A build is needed and Go is older than the modules, and than the means to fetch a newer one.
+    #[error("{found} is too old to build the testbed's programs: install Go {version} or newer (https://go.dev/dl)")]
+    GoTooOld {
+        /// The version that is there.
+        found: String,
+        /// The version that go.mod asks for.
+        version: String,
+    },
     /// The Go caches and the result would not fit.
     #[error(
         "building the testbed's programs needs {needed_gb} GB of free disk, and {} has {free_gb} GB; \
@@ -96,6 +104,7 @@ impl Artifacts {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/go");
         let workshop = Workshop::new(cache, &sources, "go");
         sweep_unfinished(cache);
+        workshop.check(&[&KUBE, &CAPI, &KWOK])?;
         Ok(Self {
             cache: cache.clone(),
             kube: workshop.ensure(&KUBE, progress)?,

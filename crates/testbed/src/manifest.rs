@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::runtime::conditions;
 use kube::runtime::wait::await_condition;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::control_plane::StartError;
@@ -42,14 +42,20 @@ where
 /// Applies `CustomResourceDefinitions` and waits until their kinds are served.
 pub(crate) async fn apply_crds(client: &Client, crds: &[Value]) -> Result<(), StartError> {
     futures::future::try_join_all(crds.iter().map(|crd| apply::<CustomResourceDefinition>(client, crd))).await?;
+    await_kinds(client).await
+}
+
+/// Waits until every kind that is defined is served.
+pub(crate) async fn await_kinds(client: &Client) -> Result<(), StartError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in crds {
-        let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let established = await_condition(api.clone(), name, conditions::is_crd_established());
+    let defined = api.list_metadata(&ListParams::default()).await;
+    for crd in defined.map_err(StartError::api("listing the kinds that are defined"))? {
+        let name = crd.name_any();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
         match tokio::time::timeout(ESTABLISHED_WITHIN, established).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(not_served(name, &error.to_string())),
-            Err(_) => return Err(not_served(name, "not established in time")),
+            Ok(Err(error)) => return Err(not_served(&name, &error.to_string())),
+            Err(_) => return Err(not_served(&name, "not established in time")),
         }
     }
     Ok(())

@@ -62,12 +62,12 @@ fn section(page: &mut String, path: &str, schema: &JSONSchemaProps) -> Result<()
 fn type_of(field: &JSONSchemaProps) -> String {
     let name = match (field.type_.as_deref().unwrap_or("any"), &field.items, &field.additional_properties) {
         ("array", Some(JSONSchemaPropsOrArray::Schema(items)), _) => {
-            let most = field.max_items.map(|it| format!(", at most {it}")).unwrap_or_default();
-            format!("list of {}{most}", type_of(items))
+            let most = field.max_items.map(|it| format!("up to {it} ")).unwrap_or_default();
+            format!("list of {most}({})", type_of(items))
         }
         ("object", _, Some(JSONSchemaPropsOrBool::Schema(values))) => {
-            let most = field.max_properties.map(|it| format!(", at most {it}")).unwrap_or_default();
-            format!("map of {}{most}", type_of(values))
+            let most = field.max_properties.map(|it| format!("up to {it} ")).unwrap_or_default();
+            format!("map of {most}({})", type_of(values))
         }
         (name, _, _) => name.to_owned(),
     };

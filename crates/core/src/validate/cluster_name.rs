@@ -1,6 +1,7 @@
 //! `spec.clusterName`.
 
-use super::{Findings, names, rules};
+use super::{Findings, rules};
+use crate::names;
 
 pub(super) fn check(name: &str, findings: &mut Findings) -> Option<String> {
     if name.is_empty() {

@@ -2,7 +2,8 @@
 
 use fivespot_api::{MachineTemplate, keys};
 
-use super::{Findings, names, rules};
+use super::{Findings, rules};
+use crate::names;
 
 pub(super) fn check(template: Option<&MachineTemplate>, findings: &mut Findings) -> Option<MachineTemplate> {
     let Some(template) = template else { return Some(MachineTemplate::default()) };

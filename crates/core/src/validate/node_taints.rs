@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use fivespot_api::NodeTaint;
 
-use super::{Findings, names, rules};
+use super::{Findings, rules};
+use crate::names;
 
 /// Prefixes of taints that Kubernetes or we set ourselves.
 const RESERVED: [&str; 4] = ["5spot.finos.org", "kubernetes.io", "node.kubernetes.io", "node-role.kubernetes.io"];

@@ -30,6 +30,17 @@ impl<'a> Workshop<'a> {
         Self { cache, sources, go: go.into() }
     }
 
+    /// Fails before the first build, rather than in the middle of the last, if what is missing cannot be built here.
+    pub(super) fn check(&self, modules: &[&GoModule]) -> Result<(), ArtifactError> {
+        for module in modules {
+            if !self.cache.join(module.directory_name(self.sources)?).is_dir() {
+                self.check_go(module)?;
+                return self.check_disk();
+            }
+        }
+        Ok(())
+    }
+
     /// The module's artifact directory, built if it is not there.
     pub(super) fn ensure(
         &self,
@@ -45,9 +56,6 @@ impl<'a> Workshop<'a> {
         if finished.is_dir() {
             return Ok(finished);
         }
-        self.check_go(module)?;
-        self.check_disk()?;
-
         let started = Instant::now();
         let unfinished = self.cache.join(format!("{UNFINISHED}{name}"));
         remove_if_there(&unfinished)?;
@@ -81,11 +89,13 @@ impl<'a> Workshop<'a> {
     }
 
     fn check_go(&self, module: &GoModule) -> Result<(), ArtifactError> {
-        match Command::new(&self.go).arg("version").output() {
-            Ok(_) => Ok(()),
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
-                Err(ArtifactError::GoMissing { version: module.go_version(self.sources) })
+        let version = module.go_version(self.sources);
+        match Command::new(&self.go).args(["env", "GOVERSION"]).output() {
+            Ok(output) => {
+                let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+                if fetches_toolchains(&found) { Ok(()) } else { Err(ArtifactError::GoTooOld { found, version }) }
             }
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Err(ArtifactError::GoMissing { version }),
             Err(source) => Err(ArtifactError::Io { path: PathBuf::from(&self.go), source }),
         }
     }
@@ -250,6 +260,13 @@ fn remove_if_there(directory: &Path) -> Result<(), ArtifactError> {
     }
 }
 
+/// Whether this Go can be asked for a newer one: from 1.21 on it fetches what a module needs by itself. What does not look
+/// like a version (a development build) is given the benefit of the doubt.
+fn fetches_toolchains(version: &str) -> bool {
+    let minor = version.strip_prefix("go1.").and_then(|it| it.split(['.', 'r', 'b']).next()?.parse::<u32>().ok());
+    minor.is_none_or(|minor| minor >= 21)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -294,7 +311,10 @@ mod tests {
         }
 
         fn ensure_with(&self, go: PathBuf, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
-            Workshop::new(&self.cache(), &self.root.path().join("go"), go).ensure(&TOY, progress)
+            let (cache, sources) = (self.cache(), self.root.path().join("go"));
+            let workshop = Workshop::new(&cache, &sources, go);
+            workshop.check(&[&TOY])?;
+            workshop.ensure(&TOY, progress)
         }
 
         fn directories(&self) -> Vec<String> {
@@ -358,6 +378,15 @@ mod tests {
         let bench = Bench::new(WRITES_PROGRAM);
         let error = bench.ensure_with(bench.root.path().join("absent"), &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("Go 1.99.0"), "{error}");
+    }
+
+    #[test]
+    fn a_go_that_cannot_fetch_a_newer_one_is_too_old() {
+        for (version, good) in
+            [("go1.19.8", false), ("go1.20rc1", false), ("go1.21.0", true), ("go1.26.8", true), ("devel +abc", true)]
+        {
+            assert_eq!(fetches_toolchains(version), good, "{version}");
+        }
     }
 
     #[test]

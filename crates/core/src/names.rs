@@ -1,31 +1,37 @@
 //! The forms Kubernetes gives to names, as its API server judges them.
 
 /// At most 63 characters, alphanumeric at both ends; the empty value counts.
-pub(super) fn is_label_value(text: &str) -> bool {
+pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name_part(text)
 }
 
 /// `[prefix/]name`: the prefix a DNS subdomain, the name like a non-empty label value.
-pub(super) fn is_qualified_name(text: &str) -> bool {
+pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_name_part(name),
         None => is_name_part(text),
     }
 }
 
-/// Labels of lower-case letters, digits and dashes, parted by dots, at most 253 characters.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
-    let label = |it: &str| {
-        let ends = |at: Option<char>| at.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-        it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-            && ends(it.chars().next())
-            && ends(it.chars().next_back())
-    };
-    text.len() <= 253 && text.split('.').all(label)
+/// Labels of lower-case letters, digits and dashes, parted by dots, at most 253 characters: the names of most objects.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+/// One such label, at most 63 characters: the names of namespaces.
+pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_label(text)
+}
+
+fn is_label(text: &str) -> bool {
+    let ends = |at: Option<char>| at.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
 }
 
 /// Whether the prefix of `key` is `owner` or a subdomain of it.
-pub(super) fn belongs_to(key: &str, owner: &str) -> bool {
+pub fn belongs_to(key: &str, owner: &str) -> bool {
     key.split_once('/').is_some_and(|(prefix, _)| {
         prefix.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     })
