@@ -95,7 +95,13 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
     // The size has been looked at, and aliases have limits of their own; a fleet has many documents and nodes.
     let options = serde_saphyr::options! { budget: None };
     serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| format!("is not YAML: {}", error.without_snippet()))
+        .map_err(|error| format!("is not YAML: {}", without_advice(&error.without_snippet().to_string())))
+}
+
+/// The parser's words without its advice to programmers.
+fn without_advice(message: &str) -> String {
+    let advice = ", set DuplicateKeyPolicy in Options if acceptable";
+    message.replace(advice, "")
 }
 
 /// The objects of a document: itself, or those of a list (`List`, `ScheduledMachineList`).

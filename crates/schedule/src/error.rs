@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::duration::DurationError;
+use crate::field::Field;
 
 /// Everything that is wrong with a schedule; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl std::error::Error for ScheduleErrors {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleError {
     /// The field's path below `spec.schedule`: `cron`, `daysOfWeek[1]`, `overrides[3].from`.
-    pub field: String,
+    pub field: Field,
     /// The field's text, as written.
     pub text: String,
     /// Where in `text` the fault is: a count of characters from 0, at most the text's length.
@@ -229,8 +230,8 @@ impl Fault {
         Self { position, reason: reason.into() }
     }
 
-    pub(crate) fn in_field(self, field: impl Into<String>, text: &str) -> ScheduleError {
-        ScheduleError { field: field.into(), text: text.to_owned(), position: self.position, reason: self.reason }
+    pub(crate) fn in_field(self, field: Field, text: &str) -> ScheduleError {
+        ScheduleError { field, text: text.to_owned(), position: self.position, reason: self.reason }
     }
 }
 
@@ -253,14 +254,14 @@ mod tests {
     #[test]
     fn an_error_reads_field_text_place_reason() {
         let reason = Reason::OutOfRange { noun: "hour", number: "25".into(), min: 0, max: 23 };
-        let error = Fault::new(2, reason).in_field("hoursOfDay[0]", "9-25");
+        let error = Fault::new(2, reason).in_field(Field::HoursOfDay(Some(0)), "9-25");
         assert_eq!(error.to_string(), r#"hoursOfDay[0]: "9-25": at character 3: hour 25 is not between 0 and 23"#);
     }
 
     #[test]
     fn errors_are_joined_in_order() {
-        let no_zone = Fault::new(0, Reason::NoZone).in_field("timezone", "");
-        let whole = Fault::new(0, Reason::DurationWithoutCron).in_field("duration", "9h");
+        let no_zone = Fault::new(0, Reason::NoZone).in_field(Field::Timezone, "");
+        let whole = Fault::new(0, Reason::DurationWithoutCron).in_field(Field::Duration, "9h");
         let errors = ScheduleErrors::join([whole.into(), no_zone.into()]);
         assert_eq!(
             errors.to_string(),
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_message_quotes_only_the_beginning_of_a_very_long_text() {
-        let error = Fault::new(0, Reason::UnknownZone).in_field("timezone", &"é".repeat(5000));
+        let error = Fault::new(0, Reason::UnknownZone).in_field(Field::Timezone, &"é".repeat(5000));
         assert!(error.to_string().len() < 300);
     }
 }

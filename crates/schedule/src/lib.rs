@@ -38,6 +38,7 @@ mod cron;
 mod days;
 mod duration;
 mod error;
+mod field;
 mod firings;
 mod hour_blocks;
 mod hours;
@@ -53,6 +54,7 @@ mod zone;
 
 pub use duration::{DurationError, parse_duration};
 pub use error::{Reason, ScheduleError, ScheduleErrors};
+pub use field::{Edge, Field};
 pub use schedule::Schedule;
 pub use source::{OverrideSource, Source};
 pub use windows::Window;

@@ -5,6 +5,7 @@ use crate::cron::Cron;
 use crate::days;
 use crate::duration::parse_duration;
 use crate::error::{Fault, Reason, ScheduleError, ScheduleErrors};
+use crate::field::{self, Field};
 use crate::firings::Firings;
 use crate::hour_blocks::HourBlocks;
 use crate::hours::Hours;
@@ -52,13 +53,13 @@ fn pattern(source: &Source<'_>) -> Result<Pattern, ScheduleErrors> {
 fn from_cron(source: &Source<'_>, text: &str) -> Result<Pattern, ScheduleErrors> {
     let mut errors = Vec::new();
     if !source.days_of_week.is_empty() || !source.hours_of_day.is_empty() {
-        errors.push(Fault::new(0, Reason::CronAndDaysOrHours).in_field("cron", text));
+        errors.push(Fault::new(0, Reason::CronAndDaysOrHours).in_field(Field::Cron, text));
     }
-    let cron = Cron::parse(text).map_err(|fault| errors.push(fault.in_field("cron", text)));
+    let cron = Cron::parse(text).map_err(|fault| errors.push(fault.in_field(Field::Cron, text)));
     let length = source.duration.map(|text| {
         parse_duration(text)
             .map(|length| length.as_secs())
-            .map_err(|error| errors.push(Fault::new(error.position(), error).in_field("duration", text)))
+            .map_err(|error| errors.push(Fault::new(error.position(), error).in_field(Field::Duration, text)))
     });
     match (cron, length) {
         (Ok(cron), None) => {
@@ -73,12 +74,12 @@ fn from_cron(source: &Source<'_>, text: &str) -> Result<Pattern, ScheduleErrors>
 fn from_days_and_hours(source: &Source<'_>) -> Result<Pattern, ScheduleErrors> {
     let mut errors = Vec::new();
     if source.days_of_week.is_empty() && source.hours_of_day.is_empty() {
-        errors.push(Fault::new(0, Reason::NothingSet).in_field("daysOfWeek", ""));
+        errors.push(Fault::new(0, Reason::NothingSet).in_field(Field::DaysOfWeek(None), ""));
     }
-    let days = entries("daysOfWeek", source.days_of_week, &mut errors, days::parse);
-    let hours = entries("hoursOfDay", source.hours_of_day, &mut errors, Hours::parse);
+    let days = entries(Field::DaysOfWeek, source.days_of_week, &mut errors, days::parse);
+    let hours = entries(Field::HoursOfDay, source.hours_of_day, &mut errors, Hours::parse);
     if let Some(text) = source.duration {
-        errors.push(Fault::new(0, Reason::DurationWithoutCron).in_field("duration", text));
+        errors.push(Fault::new(0, Reason::DurationWithoutCron).in_field(Field::Duration, text));
     }
     let days = days.into_iter().reduce(|all, some| all | some).map_or_else(DaySet::every, DaySet::on_weekdays);
     let hours = hours.into_iter().reduce(Hours::union).unwrap_or(Hours::ALL);
@@ -86,19 +87,19 @@ fn from_days_and_hours(source: &Source<'_>) -> Result<Pattern, ScheduleErrors> {
 }
 
 fn entries<T>(
-    field: &str,
+    field: fn(Option<usize>) -> Field,
     texts: &[String],
     errors: &mut Vec<ScheduleError>,
     parse: fn(&str) -> Result<T, Fault>,
 ) -> Vec<T> {
-    if let Some(error) = too_many(field, texts.len(), MOST_ENTRIES) {
+    if let Some(error) = too_many(field(None), texts.len(), MOST_ENTRIES) {
         errors.push(error);
     }
     let mut parsed = Vec::new();
     for (index, text) in texts.iter().take(MOST_ENTRIES).enumerate() {
         match parse(text) {
             Ok(entry) => parsed.push(entry),
-            Err(fault) => errors.push(fault.in_field(format!("{field}[{index}]"), text)),
+            Err(fault) => errors.push(fault.in_field(field(Some(index)), text)),
         }
     }
     parsed
@@ -106,19 +107,19 @@ fn entries<T>(
 
 fn zone(name: &str) -> Result<Zone, ScheduleError> {
     if name.is_empty() {
-        return Err(Fault::new(0, Reason::NoZone).in_field("timezone", name));
+        return Err(Fault::new(0, Reason::NoZone).in_field(Field::Timezone, name));
     }
-    Zone::named(name).ok_or_else(|| Fault::new(0, Reason::UnknownZone).in_field("timezone", name))
+    Zone::named(name).ok_or_else(|| Fault::new(0, Reason::UnknownZone).in_field(Field::Timezone, name))
 }
 
 fn overrides(sources: &[OverrideSource<'_>], zone: Option<&Zone>) -> Result<Overrides, ScheduleErrors> {
-    let mut errors: Vec<_> = too_many("overrides", sources.len(), MOST_OVERRIDES).into_iter().collect();
+    let mut errors: Vec<_> = too_many(Field::Overrides(None), sources.len(), MOST_OVERRIDES).into_iter().collect();
     let mut spans = Vec::new();
     for (index, source) in sources.iter().take(MOST_OVERRIDES).enumerate() {
-        let mut edge = |name, text| {
-            Edge::parse(text).map_err(|fault| errors.push(fault.in_field(format!("overrides[{index}].{name}"), text)))
-        };
-        let (Ok(from), Ok(until)) = (edge("from", source.from), edge("until", source.until)) else {
+        let field = |edge: field::Edge| Field::Overrides(Some((index, edge)));
+        let mut edge = |which, text| Edge::parse(text).map_err(|fault| errors.push(fault.in_field(field(which), text)));
+        let edges = (edge(field::Edge::From, source.from), edge(field::Edge::Until, source.until));
+        let (Ok(from), Ok(until)) = edges else {
             continue;
         };
         // Without a zone a local date is no instant yet; the zone's own error is reported.
@@ -127,13 +128,12 @@ fn overrides(sources: &[OverrideSource<'_>], zone: Option<&Zone>) -> Result<Over
         if span.from < span.until {
             spans.push(span);
         } else {
-            let field = format!("overrides[{index}].until");
-            errors.push(Fault::new(0, Reason::EndsBeforeItStarts).in_field(field, source.until));
+            errors.push(Fault::new(0, Reason::EndsBeforeItStarts).in_field(field(field::Edge::Until), source.until));
         }
     }
     ScheduleErrors::check(Overrides::flatten(&spans), errors)
 }
 
-fn too_many(field: &str, count: usize, limit: usize) -> Option<ScheduleError> {
+fn too_many(field: Field, count: usize, limit: usize) -> Option<ScheduleError> {
     (count > limit).then(|| Fault::new(0, Reason::TooManyEntries { count, limit }).in_field(field, ""))
 }

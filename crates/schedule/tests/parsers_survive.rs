@@ -53,7 +53,7 @@ fn survive(written: &Written) -> Option<Schedule> {
             assert!(errors.iter().count() > 0);
             for error in &errors {
                 assert!(error.position <= error.text.chars().count(), "{error:?} points out of its text");
-                assert!(!error.field.is_empty() && error.to_string().starts_with(&error.field));
+                assert!(error.to_string().starts_with(&format!("{}: ", error.field)));
             }
             None
         }

@@ -1,7 +1,7 @@
 //! `spec.schedule`: the schedule's own parser judges it, and its findings are told in the words of the rules.
 
 use fivespot_api::ScheduleSpec;
-use fivespot_schedule::{OverrideSource, Reason, Schedule, ScheduleError, Source};
+use fivespot_schedule::{Field, OverrideSource, Reason, Schedule, ScheduleError, Source};
 
 use super::{Findings, Standard, rules};
 
@@ -62,13 +62,13 @@ fn rule(error: &ScheduleError) -> &'static str {
         Reason::NothingSet => return rules::WINDOW_COMPLETE,
         _ => {}
     }
-    let list = error.field.split(['[', '.']).next().unwrap_or_default();
-    match list {
-        "daysOfWeek" => rules::DAYS_FORM,
-        "hoursOfDay" => rules::HOURS_FORM,
-        "duration" => rules::WINDOW_DURATION,
-        "timezone" => rules::TIMEZONE,
-        "overrides" => rules::OVERRIDES,
-        _ => rules::CRON_FORM,
+    match error.field {
+        Field::DaysOfWeek(_) => rules::DAYS_FORM,
+        Field::HoursOfDay(_) => rules::HOURS_FORM,
+        // A spec asks about no instants.
+        Field::Cron | Field::Asked(_) => rules::CRON_FORM,
+        Field::Duration => rules::WINDOW_DURATION,
+        Field::Timezone => rules::TIMEZONE,
+        Field::Overrides(_) => rules::OVERRIDES,
     }
 }
