@@ -6,19 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use fivespot_api::{Phase, ScheduledMachine};
-use fivespot_testbed::{TestNamespace, Testbed, shared_control_plane};
+use fivespot_testbed::{TestNamespace, Testbed, shared_with_crd};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
-
-/// The testbed of this binary with the shipped CRD, installed as a user installs it.
-async fn testbed() -> &'static Testbed {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    let testbed = shared_control_plane().await;
-    let crd = root().join("deploy/crds/scheduledmachine.yaml");
-    INSTALLED.get_or_init(async || testbed.control_plane().apply(&crd).await.unwrap()).await;
-    testbed
-}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -76,7 +66,7 @@ fn assert_kept(written: &Value, stored: &Value, path: &str) {
 
 #[tokio::test]
 async fn every_valid_manifest_is_accepted_and_read_back_unchanged() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("valid manifests").await;
     for (name, _, manifest) in manifests("testdata/specs/valid").into_iter().chain(manifests("examples")) {
         let stored = create(&test, &manifest).await.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
@@ -93,7 +83,7 @@ async fn every_valid_manifest_is_accepted_and_read_back_unchanged() {
 
 #[tokio::test]
 async fn the_schema_refuses_exactly_its_own_folder_and_names_the_field() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("invalid manifests").await;
     for (name, text, manifest) in manifests("testdata/specs/invalid/schema") {
         let field = text.lines().find_map(|line| line.strip_prefix("# field: ")).unwrap();
@@ -110,7 +100,7 @@ async fn the_schema_refuses_exactly_its_own_folder_and_names_the_field() {
 
 #[tokio::test]
 async fn defaults_are_those_of_the_documents() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("defaults").await;
     let (_, _, manifest) = manifests("testdata/specs/valid").into_iter().find(|it| it.0.contains("minimal")).unwrap();
     let spec = create(&test, &manifest).await.unwrap()["spec"].clone();
@@ -165,7 +155,7 @@ async fn write_status(test: &TestNamespace, name: &str, status: &Value) -> Resul
 
 #[tokio::test]
 async fn every_field_of_the_status_is_kept_and_shown() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("status").await;
     let (_, _, manifest) = manifests("examples").into_iter().find(|it| it.0.contains("business-hours")).unwrap();
     create(&test, &manifest).await.unwrap();
@@ -196,7 +186,7 @@ async fn every_field_of_the_status_is_kept_and_shown() {
 
 #[tokio::test]
 async fn the_status_takes_every_phase_and_no_other() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("phases").await;
     let (_, _, manifest) = manifests("examples").into_iter().find(|it| it.0.contains("business-hours")).unwrap();
     create(&test, &manifest).await.unwrap();
@@ -211,7 +201,7 @@ async fn the_status_takes_every_phase_and_no_other() {
 
 #[tokio::test]
 async fn kubectl_knows_the_kind_by_its_short_name_and_its_category_and_explains_its_fields() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("kubectl").await;
     let (_, _, manifest) = manifests("examples").into_iter().find(|it| it.0.contains("overnight")).unwrap();
     create(&test, &manifest).await.unwrap();

@@ -5,17 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use fivespot_api::ScheduledMachine;
-use fivespot_testbed::{TestNamespace, Testbed, shared_control_plane};
+use fivespot_testbed::{TestNamespace, Testbed, shared_with_crd};
 use kube::api::PostParams;
-use tokio::sync::OnceCell;
-
-async fn testbed() -> &'static Testbed {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    let testbed = shared_control_plane().await;
-    let crd = root().join("deploy/crds/scheduledmachine.yaml");
-    INSTALLED.get_or_init(async || testbed.control_plane().apply(&crd).await.unwrap()).await;
-    testbed
-}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -50,7 +41,7 @@ fn assert_failed(output: &Output, words: &str) {
 
 #[tokio::test]
 async fn an_object_of_the_cluster_has_the_windows_of_its_file() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("windows").await;
     create(&test, "examples/overnight.yaml").await;
     let span = ["--from", "2026-10-01", "--until", "2026-11-01", "-o", "json"];
@@ -67,7 +58,7 @@ async fn an_object_of_the_cluster_has_the_windows_of_its_file() {
 
 #[tokio::test]
 async fn an_object_from_before_the_policy_is_read_as_the_controller_reads_it() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("half a window").await;
     create(&test, "testdata/specs/invalid/policy/days-without-hours.yaml").await;
     let span = ["--from", "2026-11-16", "--until", "2026-11-17", "-o", "json"];
@@ -79,7 +70,7 @@ async fn an_object_from_before_the_policy_is_read_as_the_controller_reads_it() {
 
 #[tokio::test]
 async fn a_stored_schedule_that_does_not_parse_is_told_with_its_field() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("bad zone").await;
     create(&test, "testdata/specs/invalid/controller/timezone-unknown.yaml").await;
     let output = plugin(&admin(testbed), &["windows", "timezone-unknown", "-n", &test.name]);
@@ -91,7 +82,7 @@ async fn a_stored_schedule_that_does_not_parse_is_told_with_its_field() {
 
 #[tokio::test]
 async fn what_the_cluster_cannot_answer_is_told_in_one_line() {
-    let testbed = testbed().await;
+    let testbed = shared_with_crd().await;
     let test = testbed.namespace("refusals").await;
     assert_failed(
         &plugin(&admin(testbed), &["windows", "nobody", "-n", &test.name]),

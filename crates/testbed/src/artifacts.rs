@@ -7,6 +7,7 @@
 
 mod build;
 mod module;
+mod prerequisites;
 mod progress;
 
 use std::path::{Path, PathBuf};

@@ -42,4 +42,4 @@ pub mod wait;
 pub use access::Access;
 pub use control_plane::{ControlPlane, ControlPlaneOptions, StartError};
 pub use namespace::TestNamespace;
-pub use testbed::{Fleet, Testbed, shared, shared_control_plane};
+pub use testbed::{Fleet, Testbed, shared, shared_control_plane, shared_with_crd};

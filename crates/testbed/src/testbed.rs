@@ -1,5 +1,7 @@
 //! A control plane and, when asked for, everything that turns a Machine into a Node on it.
 
+use std::path::Path;
+
 use tokio::sync::OnceCell;
 
 use crate::audit::AuditLog;
@@ -134,6 +136,19 @@ pub async fn shared_control_plane() -> &'static Testbed {
         Ok(testbed) => testbed,
         Err(reason) => panic!("the testbed did not start: {reason}"),
     }
+}
+
+/// The same testbed with the ScheduledMachine CRD as it is shipped, installed as a user installs it.
+pub async fn shared_with_crd() -> &'static Testbed {
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
+    let testbed = shared_control_plane().await;
+    let crd = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds/scheduledmachine.yaml");
+    let install = async || {
+        let installed = testbed.control_plane().apply(&crd).await;
+        installed.unwrap_or_else(|error| panic!("the CRD was not installed: {error}"));
+    };
+    INSTALLED.get_or_init(install).await;
+    testbed
 }
 
 /// The test binary's name without the hash that cargo appends: it tells the run directories apart.

@@ -9,11 +9,9 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
 
 use super::module::{Extra, GoModule};
-use super::{ArtifactError, Progress};
+use super::{ArtifactError, Progress, prerequisites};
 use crate::process::spawn_bound;
 
-/// Go's caches after a cold build of everything take about 6 GB.
-const NEEDED_GB: u64 = 8;
 const UNFINISHED: &str = ".building-";
 const LOCK: &str = "build.lock";
 const TAIL_LINES: usize = 40;
@@ -34,8 +32,8 @@ impl<'a> Workshop<'a> {
     pub(super) fn check(&self, modules: &[&GoModule]) -> Result<(), ArtifactError> {
         for module in modules {
             if !self.cache.join(module.directory_name(self.sources)?).is_dir() {
-                self.check_go(module)?;
-                return self.check_disk();
+                prerequisites::check_go(&self.go, &module.go_version(self.sources))?;
+                return prerequisites::check_disk(&self.go, self.cache);
             }
         }
         Ok(())
@@ -86,34 +84,6 @@ impl<'a> Workshop<'a> {
             }
             Err(TryLockError::Error(source)) => Err(ArtifactError::Io { path, source }),
         }
-    }
-
-    fn check_go(&self, module: &GoModule) -> Result<(), ArtifactError> {
-        let version = module.go_version(self.sources);
-        match Command::new(&self.go).args(["env", "GOVERSION"]).output() {
-            Ok(output) => {
-                let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-                if fetches_toolchains(&found) { Ok(()) } else { Err(ArtifactError::GoTooOld { found, version }) }
-            }
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Err(ArtifactError::GoMissing { version }),
-            Err(source) => Err(ArtifactError::Io { path: PathBuf::from(&self.go), source }),
-        }
-    }
-
-    fn check_disk(&self) -> Result<(), ArtifactError> {
-        let caches = Command::new(&self.go)
-            .args(["env", "GOCACHE", "GOMODCACHE"])
-            .output()
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-            .unwrap_or_default();
-        let places = caches.lines().map(PathBuf::from).chain([self.cache.to_owned()]);
-        for at in places {
-            let Some(free_gb) = free_gb(&at) else { continue };
-            if free_gb < NEEDED_GB {
-                return Err(ArtifactError::DiskFull { at, free_gb, needed_gb: NEEDED_GB });
-            }
-        }
-        Ok(())
     }
 
     fn compile(&self, module: &GoModule, into: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), ArtifactError> {
@@ -239,12 +209,6 @@ fn check(module: &GoModule, command: &str, status: ExitStatus, output: &[String]
     })
 }
 
-fn free_gb(at: &Path) -> Option<u64> {
-    let existing = at.ancestors().find(|path| path.exists())?;
-    let stat = rustix::fs::statvfs(existing).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize) / 1_000_000_000)
-}
-
 /// The module cache is read-only; a copy of it must not be, or it could not be removed.
 fn copy_file(from: &Path, to: &Path) -> Result<(), ArtifactError> {
     let content = fs::read(from).map_err(ArtifactError::io(from))?;
@@ -258,13 +222,6 @@ fn remove_if_there(directory: &Path) -> Result<(), ArtifactError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Whether this Go can be asked for a newer one: from 1.21 on it fetches what a module needs by itself. What does not look
-/// like a version (a development build) is given the benefit of the doubt.
-fn fetches_toolchains(version: &str) -> bool {
-    let minor = version.strip_prefix("go1.").and_then(|it| it.split(['.', 'r', 'b']).next()?.parse::<u32>().ok());
-    minor.is_none_or(|minor| minor >= 21)
 }
 
 #[cfg(test)]
@@ -378,15 +335,6 @@ mod tests {
         let bench = Bench::new(WRITES_PROGRAM);
         let error = bench.ensure_with(bench.root.path().join("absent"), &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("Go 1.99.0"), "{error}");
-    }
-
-    #[test]
-    fn a_go_that_cannot_fetch_a_newer_one_is_too_old() {
-        for (version, good) in
-            [("go1.19.8", false), ("go1.20rc1", false), ("go1.21.0", true), ("go1.26.8", true), ("devel +abc", true)]
-        {
-            assert_eq!(fetches_toolchains(version), good, "{version}");
-        }
     }
 
     #[test]
