@@ -86,7 +86,8 @@ fn eject(situation: &Situation<'_>, because: Because) -> Plan {
         actions.extend(reclaim::aftermath(situation));
     }
     // The Machine is watched, so its end is an event; pods and provider objects are not.
-    Plan { actions, standing, wake_at: Some(later(situation.now, LOOK_AGAIN)) }
+    let unwatched = seen.machine.ours().is_none() || !keys(&seen.pods, |pod| pod.ejected).is_empty();
+    Plan { actions, standing, wake_at: unwatched.then(|| later(situation.now, LOOK_AGAIN)) }
 }
 
 fn together(lists: Vec<Vec<Action>>) -> Option<Action> {
