@@ -11,6 +11,8 @@ pub const FINALIZER: &str = "5spot.finos.org/scheduledmachine";
 pub const SCHEDULED_MACHINE_LABEL: &str = "5spot.finos.org/scheduled-machine";
 /// Annotation on every child: the uid of its ScheduledMachine, which survives an ownerRef that was stripped.
 pub const OWNER_UID_ANNOTATION: &str = "5spot.finos.org/owner-uid";
+/// Annotation on every child: a hash of the spec that it was made from, which tells when that has been edited since.
+pub const MADE_FROM_ANNOTATION: &str = "5spot.finos.org/made-from";
 
 /// Node label that lets the reclaim agent's DaemonSet land on a Node.
 pub const RECLAIM_AGENT_LABEL: &str = "5spot.finos.org/reclaim-agent";

@@ -9,6 +9,7 @@ mod names;
 use fivespot_api::keys;
 use serde_json::{Map, Value, json};
 
+use crate::observed::{Ref, Refs, Wanted};
 use crate::validate::{ProviderObject, ValidSpec};
 
 pub use machine::MachineVersion;
@@ -62,6 +63,37 @@ pub fn build(owner: Owner<'_>, spec: &ValidSpec, version: MachineVersion) -> Chi
     }
 }
 
+/// The children that a spec asks for, by what the status says of them.
+pub fn wanted(name: &str, spec: &ValidSpec) -> Wanted {
+    let names = ChildNames::of(name);
+    let child = |object: &ProviderObject, name: String| Ref {
+        api_version: format!("{}/{}", object.group, object.version),
+        kind: object.kind.clone(),
+        name,
+    };
+    Wanted {
+        refs: Refs {
+            bootstrap: child(&spec.bootstrap, names.bootstrap),
+            infrastructure: child(&spec.infrastructure, names.infrastructure),
+        },
+        fingerprint: fingerprint(spec),
+    }
+}
+
+/// A hash of all that goes into children, whatever version of Cluster API they are written in.
+fn fingerprint(spec: &ValidSpec) -> String {
+    let provided = |it: &ProviderObject| json!([it.group, it.version, it.kind, it.spec]);
+    let all = json!([
+        provided(&spec.bootstrap),
+        provided(&spec.infrastructure),
+        spec.cluster_name,
+        spec.machine_template,
+        spec.graceful_shutdown_timeout.as_secs(),
+        spec.node_drain_timeout.as_secs(),
+    ]);
+    names::short_hash(&all.to_string())
+}
+
 fn metadata(owner: Owner<'_>, spec: &ValidSpec, name: &str) -> Value {
     json!({
         "name": name,
@@ -70,7 +102,10 @@ fn metadata(owner: Owner<'_>, spec: &ValidSpec, name: &str) -> Value {
             CLUSTER_NAME_LABEL: spec.cluster_name,
             keys::SCHEDULED_MACHINE_LABEL: label_value(owner.name),
         },
-        "annotations": { keys::OWNER_UID_ANNOTATION: owner.uid },
+        "annotations": {
+            keys::OWNER_UID_ANNOTATION: owner.uid,
+            keys::MADE_FROM_ANNOTATION: fingerprint(spec),
+        },
         "ownerReferences": [{
             "apiVersion": format!("{}/{}", keys::GROUP, keys::VERSION),
             "kind": "ScheduledMachine",

@@ -18,10 +18,13 @@ use jiff::Timestamp;
 
 use crate::intent::Intent;
 use crate::observed::Observed;
-use crate::plan::Plan;
+use crate::plan::{Decision, Look, Plan};
 use crate::validate::{SpecErrors, ValidSpec};
 
 use aim::Aim;
+
+/// What can be said, or what has to be read before it can.
+type Sight<T> = Result<T, Look>;
 
 /// Everything a decision is made from.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +39,9 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
-/// Decides what one pass does.
-pub fn decide(situation: Situation<'_>) -> Plan {
+/// Decides what one pass does, or what it has to look at first. Each look is asked for once: what has been read is not
+/// asked for again.
+pub fn decide(situation: Situation<'_>) -> Decision {
     let plan = match Aim::of(&situation) {
         Aim::Remove(removal) => removal::plan(&situation, removal),
         Aim::Hold => hold::plan(&situation),
@@ -45,6 +49,9 @@ pub fn decide(situation: Situation<'_>) -> Plan {
         Aim::LeaveAlone(errors) => hold::leave_alone(&situation, errors),
     };
     // Whatever else it waits for: when the schedule changes, there is something to say.
-    let boundary = situation.spec.ok().and_then(|spec| spec.schedule.next_change(situation.now));
-    Plan { wake_at: plan.wake_at.into_iter().chain(boundary).min(), ..plan }
+    let boundary = || situation.spec.ok().and_then(|spec| spec.schedule.next_change(situation.now));
+    match plan {
+        Ok(plan) => Decision::Do(Plan { wake_at: plan.wake_at.into_iter().chain(boundary()).min(), ..plan }),
+        Err(look) => Decision::Look(look),
+    }
 }

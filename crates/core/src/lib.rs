@@ -5,15 +5,20 @@
 //! - [`names`] knows the forms that Kubernetes gives to names.
 //! - [`decide`] turns what is asked for and what is there into a [`plan`].
 //! - [`children`] names and builds the objects a machine is made of.
+//! - [`status`] folds what was seen and done into the status, and [`event`] tells what changed.
+//! - [`patience`] says when to try again what failed.
 //! - [`drain`] says which pods have to leave before a machine may go.
 
 pub mod children;
 pub mod decide;
 pub mod document;
 pub mod drain;
+pub mod event;
 pub mod intent;
 pub mod names;
 pub mod observed;
+pub mod patience;
 pub mod plan;
 pub mod schema;
+pub mod status;
 pub mod validate;

@@ -15,8 +15,8 @@ pub struct Observed {
     pub finalizer: bool,
     /// What its status says of the past.
     pub stored: Stored,
-    /// The provider objects that the spec asks for, if it parses.
-    pub wanted: Option<Refs>,
+    /// The children that the spec asks for, if it parses.
+    pub wanted: Option<Wanted>,
     /// The Cluster it joins.
     pub cluster: Cluster,
     /// The Machine of its name.
@@ -29,6 +29,26 @@ pub struct Observed {
     pub node: Node,
     /// The pods of the Node.
     pub pods: Pods,
+    /// Until when no machine is made, because the last one failed.
+    pub held_off: Option<HeldOff>,
+}
+
+/// The children that a spec asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// The provider objects.
+    pub refs: Refs,
+    /// What they are made from: children of another fingerprint were made from a spec that has been edited since.
+    pub fingerprint: String,
+}
+
+/// A machine failed, and the next one is not made at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HeldOff {
+    /// When it is made.
+    pub until: Timestamp,
+    /// What became of the last one.
+    pub why: String,
 }
 
 /// What the status remembers: all that a restart must not lose.
@@ -111,6 +131,12 @@ pub struct Machine {
     pub marks: Marks,
     /// What Cluster API says of it.
     pub health: Health,
+    /// Name of the Node that it has become.
+    pub node: Option<String>,
+    /// The provider's identifier of it.
+    pub provider_id: Option<String>,
+    /// What it was made from.
+    pub fingerprint: Option<String>,
 }
 
 /// What Cluster API is told to leave out when a Machine goes.
@@ -132,7 +158,7 @@ impl Marks {
 pub enum Health {
     /// It is on its way to be a Node.
     Provisioning,
-    /// It is a Node that is Ready.
+    /// It has become a Node.
     Running,
     /// It failed, or a `MachineHealthCheck` wants it made anew.
     Failed(String),
@@ -147,6 +173,8 @@ pub struct ProviderChild {
     pub deleting: bool,
     /// The uid of the Machine that has adopted it: with another Machine it is of no use.
     pub adopted_by: Option<String>,
+    /// What it was made from.
+    pub fingerprint: Option<String>,
 }
 
 /// The Node of our Machine.
@@ -154,6 +182,10 @@ pub struct ProviderChild {
 pub enum Node {
     /// The Machine has none yet, or the Node has gone, or the one of that name is not our Machine's.
     None,
+    /// Its cluster is being connected: nobody can tell yet.
+    Sought,
+    /// The cache does not have it, and a cache may lag behind.
+    NotSeen,
     /// The cluster that it lives in does not answer.
     Unreachable(String),
     /// It is there, and it is our Machine's.
@@ -165,6 +197,10 @@ pub enum Node {
 pub struct OurNode {
     /// Its name.
     pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether its kubelet says that it is Ready.
+    pub ready: bool,
     /// Whether it takes new pods.
     pub cordon: Cordon,
     /// The agent's request, if there is one.
@@ -196,8 +232,13 @@ pub struct ReclaimRequest {
 pub enum Pods {
     /// Nobody looked: no drain is under way.
     NotRead,
-    /// These are on the Node.
-    Read(Vec<NodePod>),
+    /// Some have been read.
+    Read {
+        /// These are on the Node.
+        now: Vec<NodePod>,
+        /// How many there were to leave when the drain was first seen.
+        at_first: usize,
+    },
 }
 
 /// A pod of the Node.
@@ -211,6 +252,6 @@ pub struct NodePod {
     pub uid: String,
     /// What a drain does about it.
     pub verdict: Verdict,
-    /// Whether an eject ends it.
+    /// Whether an eject has still to end it.
     pub ejected: bool,
 }

@@ -4,7 +4,28 @@ use fivespot_api::conditions::{Ready, ReferencesValid};
 use fivespot_api::{Phase, ReclaimStatus};
 use jiff::Timestamp;
 
-use crate::observed::{Marks, Refs};
+use crate::event::Event;
+use crate::observed::{Marks, NodePod, Refs};
+
+/// What comes of looking at a situation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// This is what to do.
+    Do(Plan),
+    /// It depends on something that has not been read: read it, and ask again.
+    Look(Look),
+}
+
+/// What has to be read before it can be said what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// The Machine, the bootstrap and the infrastructure object, from the API server itself.
+    Children,
+    /// The Node, from the API server itself.
+    Node,
+    /// The pods of the Node.
+    Pods,
+}
 
 /// What one pass does, in order, and when to look again.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +34,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What the status says when all of them have been done.
     pub standing: Standing,
+    /// What is told when all of them have been done, besides what follows from the status.
+    pub events: Vec<Event>,
     /// When to look again, if nothing happens before; `None` if only an event can change anything.
     pub wake_at: Option<Timestamp>,
 }
@@ -52,6 +75,8 @@ pub enum Action {
     Evict(Vec<PodKey>),
     /// End these pods at once, with regard to nothing.
     EndPods(Vec<PodKey>),
+    /// Find the pods of the Node and end them at once: nothing waits for somebody to look first.
+    EndAllPods,
     /// Set `schedule.enabled` to false, so that the machine does not come back by itself.
     DisableSchedule,
     /// Take the agent's label and its configuration away.
@@ -80,6 +105,13 @@ pub struct PodKey {
     pub name: String,
     /// Its uid.
     pub uid: String,
+}
+
+impl PodKey {
+    /// The key of a pod.
+    pub fn of(pod: &NodePod) -> Self {
+        PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+    }
 }
 
 /// Where a machine stands: what the status will say.

@@ -14,6 +14,7 @@ mod timeouts;
 
 use std::fmt;
 
+use fivespot_api::conditions::ReferencesValid;
 use fivespot_api::{MachineTemplate, NodeTaint, ScheduleSpec, ScheduledMachineSpec};
 use fivespot_schedule::Schedule;
 use jiff::SignedDuration;
@@ -117,6 +118,22 @@ impl SpecErrors {
     pub fn iter(&self) -> impl Iterator<Item = &SpecError> {
         self.0.iter()
     }
+
+    /// What is wrong with the schedule, if anything is.
+    pub fn of_schedule(&self) -> Option<Self> {
+        let findings: Vec<SpecError> = self.0.iter().filter(|it| it.is_of_schedule()).cloned().collect();
+        (!findings.is_empty()).then_some(SpecErrors(findings))
+    }
+
+    /// What is wrong with the rest, as the condition `ReferencesValid` calls it.
+    pub fn reference(&self) -> Option<ReferencesValid> {
+        let reason = |it: &SpecError| match it.field.rsplit('.').next() {
+            Some("apiVersion") => ReferencesValid::GroupNotAllowed,
+            Some("namespace") => ReferencesValid::NamespaceNotAllowed,
+            Some(_) | None => ReferencesValid::InvalidSpec,
+        };
+        self.0.iter().find(|it| !it.is_of_schedule()).map(reason)
+    }
 }
 
 impl fmt::Display for SpecErrors {
@@ -141,6 +158,12 @@ pub struct SpecError {
     pub rule: String,
     /// What broke it, where the rule alone does not show that.
     pub detail: Option<String>,
+}
+
+impl SpecError {
+    fn is_of_schedule(&self) -> bool {
+        self.field.starts_with("spec.schedule")
+    }
 }
 
 /// Collects what is wrong while a spec is walked.

@@ -30,7 +30,8 @@ impl MachineVersion {
         }
     }
 
-    pub(super) fn api_version(self) -> String {
+    /// Group and version, as an object carries them.
+    pub fn api_version(self) -> String {
         format!("cluster.x-k8s.io/{}", self.as_str())
     }
 }

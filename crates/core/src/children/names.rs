@@ -36,10 +36,15 @@ fn shortened(name: &str, longest: usize) -> String {
     if name.len() <= longest {
         return name.to_owned();
     }
-    let hash: String = Sha256::digest(name)[..5].iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex).collect();
+    let hash = short_hash(name);
     // Names of objects are ASCII, so any place is a boundary; what is left must not end in a mark.
     let kept = name.get(..longest - hash.len() - 1).unwrap_or_default().trim_end_matches(['-', '.']);
     format!("{kept}-{hash}")
+}
+
+/// Ten digits that tell two texts apart.
+pub(super) fn short_hash(text: &str) -> String {
+    Sha256::digest(text)[..5].iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex).collect()
 }
 
 fn hex(digit: u8) -> char {

@@ -34,6 +34,8 @@ pub(super) enum Because {
     Killed,
     /// The window is closed.
     Closed,
+    /// It is of no use any more, and made anew.
+    Failed,
 }
 
 /// How fast a machine goes.

@@ -4,15 +4,15 @@ use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
 
 use super::aim::Because;
-use super::{Situation, removal, standing};
+use super::{Sight, Situation, removal, standing};
 use crate::observed::{Cordon, Marks, Node, Observed};
 use crate::plan::{Action, Plan, Standing};
 use crate::validate::SpecErrors;
 
 /// The schedule is disabled: a shutdown whose delete was issued is finished, any other is abandoned, and all else stays.
-pub(super) fn plan(situation: &Situation<'_>) -> Plan {
-    if let Some(finishing) = finish_issued(situation) {
-        return finishing;
+pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
+    if let Some(finishing) = finish_issued(situation)? {
+        return Ok(finishing);
     }
     let standing = standing::keeping(
         situation,
@@ -20,30 +20,35 @@ pub(super) fn plan(situation: &Situation<'_>) -> Plan {
         Ready::ScheduleDisabled,
         "the schedule is disabled: nothing is created or removed",
     );
-    Plan {
+    Ok(Plan {
         actions: undo_shutdown(situation.seen),
         standing: Standing { shutdown_started_at: None, ..standing },
-        wake_at: None,
-    }
-}
-
-/// Nobody can tell what the spec asks for: a machine that lives stays, one that is leaving leaves.
-pub(super) fn leave_alone(situation: &Situation<'_>, errors: &SpecErrors) -> Plan {
-    finish_issued(situation).unwrap_or_else(|| Plan {
-        actions: Vec::new(),
-        standing: standing::keeping(situation, Phase::Error, Ready::InvalidSpec, errors.to_string()),
+        events: Vec::new(),
         wake_at: None,
     })
 }
 
+/// Nobody can tell what the spec asks for: a machine that lives stays, one that is leaving leaves.
+pub(super) fn leave_alone(situation: &Situation<'_>, errors: &SpecErrors) -> Sight<Plan> {
+    Ok(finish_issued(situation)?.unwrap_or_else(|| Plan {
+        actions: Vec::new(),
+        standing: standing::keeping(situation, Phase::Error, Ready::InvalidSpec, errors.to_string()),
+        events: Vec::new(),
+        wake_at: None,
+    }))
+}
+
 /// A shutdown past the point of no return: the Machine's delete was issued, so it is seen to its end.
-fn finish_issued(situation: &Situation<'_>) -> Option<Plan> {
+fn finish_issued(situation: &Situation<'_>) -> Sight<Option<Plan>> {
     let seen = situation.seen;
     let issued = match seen.machine.ours() {
         Some(machine) => machine.deleting,
         None => seen.stored.shutdown_started_at.is_some(),
     };
-    (issued && !removal::is_gone(seen)).then(|| removal::graceful(situation, Because::Closed))
+    if !issued || removal::is_gone(seen)? {
+        return Ok(None);
+    }
+    removal::graceful(situation, Because::Closed).map(Some)
 }
 
 /// What takes a machine back that was on its way out.

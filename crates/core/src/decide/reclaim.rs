@@ -28,7 +28,7 @@ fn new_request<'a>(situation: &Situation<'a>) -> Option<(&'a Machine, &'a Reclai
 fn request<'a>(situation: &Situation<'a>) -> Option<&'a ReclaimRequest> {
     match &situation.seen.node {
         Node::Ours(node) => node.reclaim.as_ref(),
-        Node::None | Node::Unreachable(_) => None,
+        Node::None | Node::Sought | Node::NotSeen | Node::Unreachable(_) => None,
     }
 }
 
@@ -101,6 +101,7 @@ pub(super) fn finished(situation: &Situation<'_>) -> Plan {
                 "given back to its owner; set schedule.enabled to true to return to the schedule",
             )
         },
+        events: Vec::new(),
         wake_at: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Where a machine stands, told for the status.
 
-use fivespot_api::Phase;
 use fivespot_api::conditions::{Ready, ReferencesValid};
+use fivespot_api::{Phase, ReclaimStatus};
 
 use super::Situation;
 use crate::observed::{Cluster, Slot};
@@ -17,7 +17,7 @@ pub(super) fn keeping(situation: &Situation<'_>, phase: Phase, ready: Ready, mes
         message: message.into(),
         refs: stored.refs.clone(),
         shutdown_started_at: stored.shutdown_started_at,
-        reclaim: stored.reclaim.clone(),
+        reclaim: reclaim(situation),
     }
 }
 
@@ -26,11 +26,19 @@ pub(super) fn empty(situation: &Situation<'_>, phase: Phase, ready: Ready, messa
     Standing { refs: None, shutdown_started_at: None, ..keeping(situation, phase, ready, message) }
 }
 
+/// The last reclaim. Once a person has enabled the schedule again, it is not disabled for that reclaim any more.
+fn reclaim(situation: &Situation<'_>) -> Option<ReclaimStatus> {
+    let stored = &situation.seen.stored;
+    let enabled_again = situation.intent.enabled && !stored.reclaiming;
+    let forgiven = |it: ReclaimStatus| ReclaimStatus { schedule_disabled: it.schedule_disabled && !enabled_again, ..it };
+    stored.reclaim.clone().map(forgiven)
+}
+
 /// Whether what the spec names can be used.
 fn references(situation: &Situation<'_>) -> ReferencesValid {
     let seen = situation.seen;
-    if situation.spec.is_err() {
-        return ReferencesValid::InvalidSpec;
+    if let Some(wrong) = situation.spec.err().and_then(|errors| errors.reference()) {
+        return wrong;
     }
     let taken = matches!(seen.machine, Slot::Foreign)
         || [&seen.bootstrap, &seen.infrastructure].iter().any(|it| matches!(it, Slot::Foreign));
@@ -39,6 +47,14 @@ fn references(situation: &Situation<'_>) -> ReferencesValid {
         Cluster::Missing => ReferencesValid::ClusterNotFound,
         Cluster::Deleting => ReferencesValid::ClusterDeleting,
         Cluster::Paused => ReferencesValid::ClusterPaused,
+        Cluster::Present if is_edited(situation) => ReferencesValid::ValidNextWindow,
         Cluster::Present => ReferencesValid::Valid,
     }
+}
+
+/// Whether the machine that lives was made from a spec that has been edited since.
+fn is_edited(situation: &Situation<'_>) -> bool {
+    let made_from = situation.seen.machine.ours().and_then(|it| it.fingerprint.as_ref());
+    let wanted = situation.seen.wanted.as_ref().map(|it| &it.fingerprint);
+    made_from.is_some_and(|made_from| wanted.is_some_and(|wanted| wanted != made_from))
 }

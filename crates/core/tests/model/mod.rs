@@ -12,11 +12,14 @@ use fivespot_core::drain::Verdict;
 use fivespot_core::intent::Intent;
 use fivespot_core::observed::{
     Cluster, Cordon, Health, Machine, Marks, Node, NodePod, Observed, OurNode, Pods, ProviderChild, ReclaimRequest,
-    Ref, Refs, Slot, Stored,
+    Ref, Refs, Slot, Stored, Wanted,
 };
-use fivespot_core::plan::{Action, Plan, Role, Standing};
+use fivespot_core::plan::{Action, Decision, Look, Plan, Role, Standing};
 use fivespot_core::validate::{Standard, ValidSpec, validate};
 use jiff::{SignedDuration, Timestamp};
+
+/// What all children are made from.
+const FINGERPRINT: &str = "f";
 
 pub(crate) const LAST_INSTANT: u8 = 2;
 
@@ -104,6 +107,9 @@ pub(crate) struct Caches {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) caches: Caches,
+    /// What is really there, for whoever looks closer.
+    pub(crate) machine: Option<MachineState>,
+    pub(crate) node: Option<NodeState>,
     pub(crate) bootstrap: Provided,
     pub(crate) infrastructure: Provided,
     pub(crate) pod: Option<Verdict>,
@@ -220,6 +226,8 @@ impl World {
     pub(crate) fn view(&self) -> View {
         View {
             caches: self.caches,
+            machine: self.machine,
+            node: self.node,
             bootstrap: self.bootstrap,
             infrastructure: self.infrastructure,
             pod: self.pod,
@@ -359,7 +367,7 @@ impl World {
                 self.pod = self.pod.map(|_| Verdict::Await);
                 true
             }
-            Action::EndPods(_) => {
+            Action::EndPods(_) | Action::EndAllPods => {
                 self.pod = None;
                 true
             }
@@ -413,10 +421,16 @@ impl View {
             graceful_shutdown_timeout: SignedDuration::from_mins(5),
             node_drain_timeout: SignedDuration::from_mins(2),
         };
-        let seen = self.observed(&object);
-        let situation =
-            Situation { intent: &intent, spec: Ok(spec(self.window)), seen: &seen, now: instant(self.instant) };
-        let mut plan = decide(situation);
+        let mut looks = Vec::new();
+        let mut plan = loop {
+            let seen = self.observed(&object, &looks);
+            let situation =
+                Situation { intent: &intent, spec: Ok(spec(self.window)), seen: &seen, now: instant(self.instant) };
+            match decide(situation) {
+                Decision::Do(plan) => break plan,
+                Decision::Look(look) => looks.push(look),
+            }
+        };
         if let Some(mistake) = self.mistake {
             mistake.plant(&mut plan);
         }
@@ -443,13 +457,16 @@ impl View {
         requests
     }
 
-    fn observed(&self, object: &Object) -> Observed {
+    /// What the caches show, and what each closer look, which goes to the API server itself, adds to it.
+    fn observed(&self, object: &Object, looks: &[Look]) -> Observed {
+        let looked = |look: Look| looks.contains(&look);
         let provider = |slot: &Provided, uid: &str| match slot {
-            _ if self.caches.machine.is_some() || !object.refs => Slot::NotRead,
+            _ if !looked(Look::Children) => Slot::NotRead,
             Some(adopted) => Slot::Ours(ProviderChild {
                 uid: uid.to_owned(),
                 deleting: false,
                 adopted_by: adopted.map(|it| it.to_string()),
+                fingerprint: Some(FINGERPRINT.to_owned()),
             }),
             None => Slot::Absent,
         };
@@ -460,7 +477,8 @@ impl View {
             schedule_disabled,
             count: 0,
         });
-        let machine = self.caches.machine;
+        let machine = if looked(Look::Children) { self.machine } else { self.caches.machine };
+        let node = if looked(Look::Node) { self.node } else { self.caches.node };
         Observed {
             finalizer: object.finalizer,
             stored: Stored {
@@ -469,27 +487,40 @@ impl View {
                 reclaim,
                 reclaiming: object.phase == Some(Phase::EmergencyRemove),
             },
-            wanted: Some(refs()),
+            wanted: Some(Wanted { refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
             cluster: Cluster::Present,
-            machine: machine.map_or(Slot::Absent, |it| {
-                Slot::Ours(Machine {
+            machine: match machine {
+                Some(it) => Slot::Ours(Machine {
                     uid: it.uid.to_string(),
                     deleting: it.deleting,
                     marks: it.marks,
                     health: if it.joined { Health::Running } else { Health::Provisioning },
-                })
-            }),
+                    node: it.joined.then(|| "n".to_owned()),
+                    provider_id: None,
+                    fingerprint: Some(FINGERPRINT.to_owned()),
+                }),
+                None if object.refs && !looked(Look::Children) => Slot::NotRead,
+                None => Slot::Absent,
+            },
             bootstrap: provider(&self.bootstrap, "b"),
             infrastructure: provider(&self.infrastructure, "i"),
-            node: match (machine, self.caches.node) {
+            node: match (machine, node) {
                 (Some(machine), Some(node)) if machine.joined => Node::Ours(OurNode {
                     name: "n".to_owned(),
+                    uid: "n".to_owned(),
+                    ready: true,
                     cordon: node.cordon,
                     reclaim: node.request.then_some(ReclaimRequest { reason: None, at: None }),
                 }),
+                (Some(machine), None) if machine.joined && !looked(Look::Node) => Node::NotSeen,
                 _ => Node::None,
             },
-            pods: Pods::Read(self.pod.iter().map(|verdict| pod(*verdict)).collect()),
+            pods: if looked(Look::Pods) {
+                Pods::Read { now: self.pod.iter().map(|verdict| pod(*verdict)).collect(), at_first: 1 }
+            } else {
+                Pods::NotRead
+            },
+            held_off: None,
         }
     }
 }
@@ -516,6 +547,7 @@ fn subject(request: &Request) -> Option<Subject> {
             | Action::DeleteProvider { .. }
             | Action::Evict(_)
             | Action::EndPods(_)
+            | Action::EndAllPods
             | Action::Together(_) => None,
         },
     }

@@ -9,11 +9,13 @@ use crate::drain::Verdict;
 use crate::intent::Intent;
 use crate::observed::{
     Cluster, Cordon, Health, Machine, Marks, Node, NodePod, Observed, OurNode, Pods, ProviderChild, ReclaimRequest,
-    Ref, Refs, Slot, Stored,
+    Ref, Refs, Slot, Stored, Wanted,
 };
-use crate::plan::{Action, Plan, Role, Standing};
+use crate::plan::{Action, Decision, Look, Plan, Role, Standing};
 use crate::validate::{Standard, ValidSpec, validate};
 
+/// What all children are made from.
+const FINGERPRINT: &str = "f";
 /// More passes than any way to an end needs.
 const BOUND: usize = 60;
 
@@ -104,9 +106,11 @@ impl World {
         self.object_gone
     }
 
-    fn observe(&self) -> Observed {
+    /// What a first look sees, and what each closer look adds to it.
+    fn observe(&self, looks: &[Look]) -> Observed {
+        let looked = |look: Look| looks.contains(&look);
         let provider = |child: &Option<ProviderChild>| match child {
-            _ if self.machine.ours().is_some() || self.stored.refs.is_none() => Slot::NotRead,
+            _ if !looked(Look::Children) => Slot::NotRead,
             Some(child) => Slot::Ours(child.clone()),
             None => Slot::Absent,
         };
@@ -114,18 +118,31 @@ impl World {
         Observed {
             finalizer: self.finalizer,
             stored: self.stored.clone(),
-            wanted: Some(refs()),
+            wanted: Some(Wanted { refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
             cluster: self.cluster,
-            machine: self.machine.clone(),
+            machine: match &self.machine {
+                Slot::Absent if self.stored.refs.is_some() && !looked(Look::Children) => Slot::NotRead,
+                machine => machine.clone(),
+            },
             bootstrap: provider(&self.bootstrap),
             infrastructure: provider(&self.infrastructure),
             node: match (self.machine.ours(), self.node) {
-                (Some(_), Some(cordon)) => {
-                    Node::Ours(OurNode { name: "n".to_owned(), cordon, reclaim: self.asked.reclaim.then_some(request) })
-                }
+                (Some(_), Some(cordon)) => Node::Ours(OurNode {
+                    name: "n".to_owned(),
+                    uid: "n".to_owned(),
+                    ready: true,
+                    cordon,
+                    reclaim: self.asked.reclaim.then_some(request),
+                }),
+                (Some(machine), None) if machine.node.is_some() && !looked(Look::Node) => Node::NotSeen,
                 _ => Node::None,
             },
-            pods: Pods::Read(self.pod.iter().map(|verdict| pod(*verdict)).collect()),
+            pods: if looked(Look::Pods) {
+                Pods::Read { now: self.pod.iter().map(|verdict| pod(*verdict)).collect(), at_first: 1 }
+            } else {
+                Pods::NotRead
+            },
+            held_off: None,
         }
     }
 
@@ -138,8 +155,18 @@ impl World {
             graceful_shutdown_timeout: SignedDuration::from_mins(5),
             node_drain_timeout: SignedDuration::from_mins(2),
         };
-        let (spec, seen) = (spec(self.asked.window), self.observe());
-        decide(Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now })
+        let spec = spec(self.asked.window);
+        let mut looks = Vec::new();
+        loop {
+            let seen = self.observe(&looks);
+            match decide(Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now }) {
+                Decision::Do(plan) => return plan,
+                Decision::Look(look) => {
+                    assert!(!looks.contains(&look), "{look:?} is asked for twice: {self:#?}");
+                    looks.push(look);
+                }
+            }
+        }
     }
 
     /// Carries out the first acts of a plan, then dies.
@@ -205,7 +232,7 @@ impl World {
             Action::Cordon => self.node = Some(Cordon::Ours),
             Action::Uncordon => self.node = Some(Cordon::Open),
             Action::Evict(_) => self.pod = Some(Verdict::Await),
-            Action::EndPods(_) => self.pod = None,
+            Action::EndPods(_) | Action::EndAllPods => self.pod = None,
             Action::DisableSchedule => self.asked.enabled = false,
             Action::Unproject => {}
             Action::ClearRequest => self.asked.reclaim = false,
@@ -241,6 +268,7 @@ impl World {
             }
             Slot::Ours(machine) if machine.health == Health::Provisioning => {
                 machine.health = Health::Running;
+                machine.node = Some("n".to_owned());
                 for child in [&mut self.bootstrap, &mut self.infrastructure].into_iter().flatten() {
                     child.adopted_by = Some(machine.uid.clone());
                 }
@@ -262,11 +290,24 @@ fn pod(verdict: Verdict) -> NodePod {
 }
 
 fn child(uid: &str) -> ProviderChild {
-    ProviderChild { uid: uid.to_owned(), deleting: false, adopted_by: None }
+    ProviderChild {
+        uid: uid.to_owned(),
+        deleting: false,
+        adopted_by: None,
+        fingerprint: Some(FINGERPRINT.to_owned()),
+    }
 }
 
 fn machine(uid: &str, health: Health) -> Machine {
-    Machine { uid: uid.to_owned(), deleting: false, marks: Marks::default(), health }
+    Machine {
+        uid: uid.to_owned(),
+        deleting: false,
+        marks: Marks::default(),
+        node: (health == Health::Running).then(|| "n".to_owned()),
+        health,
+        provider_id: None,
+        fingerprint: Some(FINGERPRINT.to_owned()),
+    }
 }
 
 /// Every world that a life can lead to, times everything that can be asked for.

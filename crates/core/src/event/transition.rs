@@ -1,0 +1,66 @@
+//! What is worth telling about the way from one status to the next.
+
+use fivespot_api::conditions::{Ready, Reason as _};
+use fivespot_api::{Phase, ScheduledMachineStatus};
+
+use super::{Event, Reason};
+use crate::status::{Doing, Done};
+
+/// What happened between two statuses that were stored one after the other.
+pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus, done: &Done) -> Vec<Event> {
+    let message = after.message.clone().unwrap_or_default();
+    let told = |reason: Reason| Event::new(reason, message.clone());
+    let machine = |it: &ScheduledMachineStatus| it.machine_ref.as_ref().map(|it| (it.name.clone(), it.uid.clone()));
+    let mut events = Vec::new();
+
+    match (machine(before), machine(after)) {
+        (None, Some((name, _))) => events.push(Event::new(Reason::MachineCreated, format!("Machine {name} was created"))),
+        (Some((name, _)), None) => events.push(Event::new(Reason::MachineDeleted, format!("Machine {name} is gone"))),
+        (Some((name, old)), Some((_, new))) if old != new => {
+            events.push(Event::new(Reason::MachineDeleted, format!("Machine {name} is gone")));
+            events.push(Event::new(Reason::MachineCreated, format!("Machine {name} was created")));
+        }
+        (None, None) | (Some(_), Some(_)) => {}
+    }
+    let ready = |it: &ScheduledMachineStatus| {
+        it.conditions.iter().find(|it| it.type_ == Ready::CONDITION).map(|it| it.reason.clone())
+    };
+    let is = |status: &ScheduledMachineStatus, reason: Ready| ready(status).as_deref() == Some(reason.as_str());
+    match (is(before, Ready::KillSwitchActive), is(after, Ready::KillSwitchActive)) {
+        (false, true) => events.push(told(Reason::KillSwitchActivated)),
+        (true, false) if !is(after, Ready::Error) => events.push(told(Reason::KillSwitchReset)),
+        _ if before.phase != after.phase => events.extend(phase_reached(before.phase, after.phase).map(told)),
+        _ => {}
+    }
+    if is(after, Ready::InvalidSpec) && before.message != after.message {
+        events.push(told(Reason::InvalidSpec));
+    }
+    if let Some(failure) = &done.failure
+        && before.message != after.message
+    {
+        let reason = match failure.doing {
+            Doing::Creating => Some(Reason::CreationFailed),
+            Doing::Removing => Some(Reason::DeletionFailed),
+            Doing::Keeping => None,
+        };
+        events.extend(reason.map(told));
+    }
+    let disabled = |it: &ScheduledMachineStatus| it.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
+    if disabled(after) && !disabled(before) {
+        let note = "schedule.enabled was set to false, so that the machine does not come back by itself";
+        events.push(Event::new(Reason::EmergencyReclaimDisabledSchedule, note));
+    }
+    events
+}
+
+fn phase_reached(before: Option<Phase>, after: Option<Phase>) -> Option<Reason> {
+    match (before, after?) {
+        (Some(Phase::ShuttingDown), Phase::Active) => None,
+        (_, Phase::Active) => Some(Reason::ScheduleActivated),
+        (Some(Phase::Active), Phase::ShuttingDown) => Some(Reason::ScheduleDeactivated),
+        (_, Phase::EmergencyRemove) => Some(Reason::EmergencyReclaim),
+        (Some(Phase::EmergencyRemove), Phase::Disabled) => None,
+        (_, Phase::Disabled) => Some(Reason::ScheduleDisabled),
+        (_, Phase::Pending | Phase::ShuttingDown | Phase::Inactive | Phase::Terminated | Phase::Error) => None,
+    }
+}

@@ -1,0 +1,177 @@
+//! When to try again what failed: what a controller remembers of an object between two passes.
+//!
+//! Nothing here has to survive a restart. A process that has forgotten it tries at once, which is what a person who
+//! restarts a controller hopes for.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::observed::{Health, HeldOff, Machine, Node, Observed, Pods};
+use crate::plan::Action;
+
+/// The first wait after a failure.
+const FIRST: SignedDuration = SignedDuration::from_secs(30);
+/// The longest wait.
+const LONGEST: SignedDuration = SignedDuration::from_mins(5);
+/// The first wait after something that comes right by itself, such as an API server that is restarted.
+const FIRST_HICCUP: SignedDuration = SignedDuration::from_secs(1);
+/// How many of those are nobody's business.
+const HICCUPS: u32 = 3;
+
+/// What is remembered of one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Patience {
+    failed: Option<Failed>,
+    lost: Option<Lost>,
+    pods_at_first: usize,
+}
+
+/// Acts that failed.
+#[derive(Clone, Debug, PartialEq)]
+struct Failed {
+    actions: Vec<Action>,
+    attempts: u32,
+    again_at: Timestamp,
+}
+
+/// A machine that failed.
+#[derive(Clone, Debug, PartialEq)]
+struct Lost {
+    uid: String,
+    why: String,
+    times: u32,
+    again_at: Timestamp,
+}
+
+/// What kind of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The API server could not be asked, or asked to be left alone for a while.
+    Hiccup,
+    /// It answered, and it will answer the same until something changes.
+    Refusal,
+}
+
+/// What to make of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Try again soon, and say nothing.
+    Soon(Timestamp),
+    /// Say so, and try again then.
+    Report(Timestamp),
+}
+
+impl Patience {
+    /// Acts failed, for the first time or again.
+    pub fn failed(&mut self, actions: &[Action], kind: Kind, now: Timestamp) -> Verdict {
+        let before = self.failed.take().filter(|it| it.actions == actions).map_or(0, |it| it.attempts);
+        let hiccup = kind == Kind::Hiccup && before < HICCUPS;
+        let again_at = if hiccup {
+            after(now, FIRST_HICCUP, before, LONGEST)
+        } else {
+            let reported = if kind == Kind::Hiccup { before - HICCUPS } else { before };
+            after(now, FIRST, reported, LONGEST)
+        };
+        self.failed = Some(Failed { actions: actions.to_vec(), attempts: before + 1, again_at });
+        if hiccup { Verdict::Soon(again_at) } else { Verdict::Report(again_at) }
+    }
+
+    /// Acts were carried out.
+    pub fn succeeded(&mut self) {
+        self.failed = None;
+    }
+
+    /// When these acts may be tried again, if they failed before and it is not yet time. Other acts may be tried at once:
+    /// something has changed.
+    pub fn wait_for(&self, actions: &[Action], now: Timestamp) -> Option<Timestamp> {
+        let failed = self.failed.as_ref()?;
+        (!actions.is_empty() && failed.actions == actions && now < failed.again_at).then_some(failed.again_at)
+    }
+
+    /// Remembers what is seen, and adds to it what is remembered.
+    pub fn remember(&mut self, seen: &mut Observed, now: Timestamp) {
+        if let Some(machine) = seen.machine.ours() {
+            self.look_at(machine, &seen.node, now);
+        }
+        seen.held_off = self.lost.as_ref().map(|it| HeldOff { until: it.again_at, why: it.why.clone() });
+    }
+
+    /// Remembers how many pods there were to leave, and says so.
+    pub fn count_pods(&mut self, seen: &mut Observed, left: usize) {
+        if seen.stored.shutdown_started_at.is_none() {
+            self.pods_at_first = 0;
+        }
+        if let Pods::Read { at_first, .. } = &mut seen.pods {
+            self.pods_at_first = self.pods_at_first.max(left);
+            *at_first = self.pods_at_first;
+        }
+    }
+
+    fn look_at(&mut self, machine: &Machine, node: &Node, now: Timestamp) {
+        match &machine.health {
+            Health::Failed(_) if self.lost.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
+            Health::Failed(why) => {
+                let times = self.lost.as_ref().map_or(0, |it| it.times);
+                let again_at = after(now, FIRST, times, LONGEST);
+                self.lost = Some(Lost { uid: machine.uid.clone(), why: why.clone(), times: times + 1, again_at });
+            }
+            // A machine that made it is the end of a row of failures.
+            Health::Running if matches!(node, Node::Ours(node) if node.ready) => self.lost = None,
+            Health::Running | Health::Provisioning => {}
+        }
+    }
+}
+
+/// `first`, doubled for every time before, at most `longest`, from now on.
+fn after(now: Timestamp, first: SignedDuration, times: u32, longest: SignedDuration) -> Timestamp {
+    let wait = 2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor)).map_or(longest, |it| it.min(longest));
+    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-16T12:00:00Z".parse().unwrap()
+    }
+
+    fn wait(verdict: Verdict) -> i64 {
+        match verdict {
+            Verdict::Soon(at) | Verdict::Report(at) => at.duration_since(now()).as_secs(),
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_at_once_and_tried_ever_less_often() {
+        let mut patience = Patience::default();
+        let waits: Vec<i64> =
+            (0..6).map(|_| wait(patience.failed(&[Action::Cordon], Kind::Refusal, now()))).collect();
+        assert_eq!(waits, [30, 60, 120, 240, 300, 300]);
+    }
+
+    #[test]
+    fn a_hiccup_is_nobodys_business_until_it_goes_on() {
+        let mut patience = Patience::default();
+        let verdicts: Vec<Verdict> =
+            (0..6).map(|_| patience.failed(&[Action::Cordon], Kind::Hiccup, now())).collect();
+        assert_eq!(verdicts.iter().map(|it| wait(*it)).collect::<Vec<_>>(), [1, 2, 4, 30, 60, 120]);
+        assert!(verdicts[..3].iter().all(|it| matches!(it, Verdict::Soon(_))));
+        assert!(verdicts[3..].iter().all(|it| matches!(it, Verdict::Report(_))));
+    }
+
+    #[test]
+    fn other_acts_need_not_wait() {
+        let mut patience = Patience::default();
+        patience.failed(&[Action::Cordon], Kind::Refusal, now());
+        assert!(patience.wait_for(&[Action::Cordon], now()).is_some());
+        assert_eq!(patience.wait_for(&[Action::Uncordon], now()), None);
+        assert_eq!(patience.wait_for(&[Action::Cordon], now() + SignedDuration::from_secs(30)), None);
+        patience.succeeded();
+        assert_eq!(patience.wait_for(&[Action::Cordon], now()), None);
+    }
+
+    #[test]
+    fn a_wait_that_is_doubled_for_ever_stays_a_wait() {
+        assert_eq!(after(now(), FIRST, 1_000, LONGEST), now() + LONGEST);
+    }
+}

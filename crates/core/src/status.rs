@@ -1,0 +1,195 @@
+//! The status, folded from what it said before, what was seen and what was done: it never claims anything else.
+
+mod diff;
+mod told;
+
+use fivespot_api::conditions::{NewCondition, Ready, ReferencesValid, set};
+use fivespot_api::{NodeReference, ObjectReference, Phase, ScheduledMachineStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::children::{ChildNames, MachineVersion};
+use crate::decide::Situation;
+use crate::observed::{Node, Ref};
+use crate::plan::Standing;
+
+pub use diff::merge_patch;
+
+/// The object that a status is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// The version of Cluster API in which its Machine is written.
+    pub machine_version: MachineVersion,
+    /// What its status says so far.
+    pub before: &'a ScheduledMachineStatus,
+}
+
+/// What came of the acts of a pass, so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Done {
+    /// The Machine, if this pass created it.
+    pub machine: Option<String>,
+    /// The uid of the bootstrap object, if this pass created or met it.
+    pub bootstrap: Option<String>,
+    /// The uid of the infrastructure object, if this pass created or met it.
+    pub infrastructure: Option<String>,
+    /// Pods that may not leave yet, each with what holds it.
+    pub blocked: Vec<Blocked>,
+    /// What went wrong.
+    pub failure: Option<Failure>,
+}
+
+/// A pod that may not leave yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Blocked {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// What holds it: the name of a `PodDisruptionBudget`, where the API server gave one.
+    pub budget: Option<String>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// While doing what.
+    pub doing: Doing,
+    /// Why, in a sentence.
+    pub why: String,
+    /// What that means for the condition `ReferencesValid`, if it is about a reference.
+    pub references: Option<ReferencesValid>,
+}
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// Making a machine.
+    Creating,
+    /// Taking one out.
+    Removing,
+    /// Neither.
+    Keeping,
+}
+
+/// Folds a status.
+pub fn fold(subject: Subject<'_>, situation: &Situation<'_>, standing: &Standing, done: &Done) -> ScheduledMachineStatus {
+    let seen = situation.seen;
+    let before = subject.before;
+    let standing = &with_failure(standing, done, before);
+    let schedule = situation.spec.ok().map(|it| &it.schedule);
+    let mut status = ScheduledMachineStatus {
+        phase: Some(standing.phase),
+        message: Some(told::message(standing, done)),
+        in_schedule: schedule.map(|it| it.is_open(situation.now)),
+        conditions: before.conditions.clone(),
+        machine_ref: machine_ref(subject, situation, done),
+        bootstrap_ref: standing.refs.as_ref().map(|refs| {
+            reference(subject, &refs.bootstrap, done.bootstrap.as_ref(), before.bootstrap_ref.as_ref())
+        }),
+        infrastructure_ref: standing.refs.as_ref().map(|refs| {
+            reference(subject, &refs.infrastructure, done.infrastructure.as_ref(), before.infrastructure_ref.as_ref())
+        }),
+        node_ref: node_ref(situation, before),
+        provider_id: seen.machine.ours().and_then(|it| it.provider_id.clone()),
+        applied_node_taints: before.applied_node_taints.clone(),
+        last_scheduled_time: done.machine.as_ref().map(|_| time(situation.now)).or(before.last_scheduled_time.clone()),
+        next_activation: schedule.and_then(|it| it.next_opening(situation.now)).map(time),
+        next_cleanup: schedule.and_then(|it| it.current_close(situation.now)).map(time),
+        shutdown_started_at: standing.shutdown_started_at.map(time),
+        reclaim: standing.reclaim.clone(),
+        // What failed has not been looked at to its end.
+        observed_generation: if done.failure.is_some() { before.observed_generation } else { subject.generation },
+    };
+    let mut condition = |new: NewCondition| set(&mut status.conditions, new, situation.now);
+    condition(NewCondition::new(standing.ready, told::message(standing, done), subject.generation));
+    let (scheduled, message) = told::scheduled(situation, standing);
+    condition(NewCondition::new(scheduled, message, subject.generation));
+    let (machine_ready, message) = told::machine_ready(seen, done);
+    condition(NewCondition::new(machine_ready, message, subject.generation));
+    let message = told::references(standing, situation, done);
+    condition(NewCondition::new(standing.references, message, subject.generation));
+    status
+}
+
+/// Where a machine stands whose acts failed: what the status remembers stays, since nobody got further.
+fn with_failure(standing: &Standing, done: &Done, before: &ScheduledMachineStatus) -> Standing {
+    let Some(failure) = &done.failure else { return standing.clone() };
+    // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
+    let (phase, ready) = match before.phase {
+        Some(Phase::EmergencyRemove) => (Phase::EmergencyRemove, Ready::EmergencyReclaim),
+        _ => (Phase::Error, Ready::Error),
+    };
+    Standing {
+        phase,
+        ready,
+        references: failure.references.unwrap_or(standing.references),
+        message: failure.why.clone(),
+        refs: stored_refs(before),
+        shutdown_started_at: before.shutdown_started_at.as_ref().map(|it| it.0),
+        reclaim: before.reclaim.clone(),
+    }
+}
+
+/// The children that a status names.
+pub fn stored_refs(status: &ScheduledMachineStatus) -> Option<crate::observed::Refs> {
+    let read = |it: &ObjectReference| Ref {
+        api_version: it.api_version.clone(),
+        kind: it.kind.clone(),
+        name: it.name.clone(),
+    };
+    let (bootstrap, infrastructure) = (status.bootstrap_ref.as_ref()?, status.infrastructure_ref.as_ref()?);
+    Some(crate::observed::Refs { bootstrap: read(bootstrap), infrastructure: read(infrastructure) })
+}
+
+fn machine_ref(subject: Subject<'_>, situation: &Situation<'_>, done: &Done) -> Option<ObjectReference> {
+    let uid = done.machine.clone().or_else(|| situation.seen.machine.ours().map(|it| it.uid.clone()))?;
+    Some(ObjectReference {
+        api_version: subject.machine_version.api_version(),
+        kind: "Machine".to_owned(),
+        name: ChildNames::of(subject.name).machine,
+        namespace: subject.namespace.to_owned(),
+        uid: Some(uid),
+    })
+}
+
+fn reference(
+    subject: Subject<'_>,
+    to: &Ref,
+    uid: Option<&String>,
+    before: Option<&ObjectReference>,
+) -> ObjectReference {
+    let is_the_same = |it: &&ObjectReference| (&it.api_version, &it.kind, &it.name) == (&to.api_version, &to.kind, &to.name);
+    ObjectReference {
+        api_version: to.api_version.clone(),
+        kind: to.kind.clone(),
+        name: to.name.clone(),
+        namespace: subject.namespace.to_owned(),
+        uid: uid.cloned().or_else(|| before.filter(is_the_same).and_then(|it| it.uid.clone())),
+    }
+}
+
+/// The Node that is there, or, where nobody can look, the one that was there when the Machine was the same.
+fn node_ref(situation: &Situation<'_>, before: &ScheduledMachineStatus) -> Option<NodeReference> {
+    let machine = situation.seen.machine.ours()?;
+    match &situation.seen.node {
+        Node::Ours(node) => Some(NodeReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node.name.clone(),
+            uid: Some(node.uid.clone()),
+        }),
+        Node::Unreachable(_) | Node::Sought => {
+            before.node_ref.clone().filter(|it| machine.node.as_ref() == Some(&it.name))
+        }
+        Node::None | Node::NotSeen => None,
+    }
+}
+
+fn time(at: Timestamp) -> Time {
+    Time(at)
+}
