@@ -132,3 +132,18 @@ pub struct Standing {
     /// The last emergency reclaim.
     pub reclaim: Option<ReclaimStatus>,
 }
+
+impl Standing {
+    /// Where an object stands of which nobody could even find out what to do: something is wrong.
+    pub fn unknown() -> Self {
+        Standing {
+            phase: Phase::Error,
+            ready: Ready::Error,
+            references: ReferencesValid::Valid,
+            message: String::new(),
+            refs: None,
+            shutdown_started_at: None,
+            reclaim: None,
+        }
+    }
+}

@@ -4,13 +4,13 @@ mod diff;
 mod told;
 
 use fivespot_api::conditions::{NewCondition, Ready, ReferencesValid, set};
-use fivespot_api::{NodeReference, ObjectReference, Phase, ScheduledMachineStatus};
+use fivespot_api::{keys, NodeReference, ObjectReference, Phase, ScheduledMachineStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::children::{ChildNames, MachineVersion};
 use crate::decide::Situation;
-use crate::observed::{Node, Ref};
+use crate::observed::{Node, Ref, Refs};
 use crate::plan::Standing;
 
 pub use diff::merge_patch;
@@ -80,7 +80,7 @@ pub enum Doing {
 pub fn fold(subject: Subject<'_>, situation: &Situation<'_>, standing: &Standing, done: &Done) -> ScheduledMachineStatus {
     let seen = situation.seen;
     let before = subject.before;
-    let standing = &with_failure(standing, done, before);
+    let standing = &with_failure(standing, done, subject);
     let schedule = situation.spec.ok().map(|it| &it.schedule);
     let mut status = ScheduledMachineStatus {
         phase: Some(standing.phase),
@@ -117,8 +117,9 @@ pub fn fold(subject: Subject<'_>, situation: &Situation<'_>, standing: &Standing
 }
 
 /// Where a machine stands whose acts failed: what the status remembers stays, since nobody got further.
-fn with_failure(standing: &Standing, done: &Done, before: &ScheduledMachineStatus) -> Standing {
+fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Standing {
     let Some(failure) = &done.failure else { return standing.clone() };
+    let before = subject.before;
     // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
     let (phase, ready) = match before.phase {
         Some(Phase::EmergencyRemove) => (Phase::EmergencyRemove, Ready::EmergencyReclaim),
@@ -129,21 +130,32 @@ fn with_failure(standing: &Standing, done: &Done, before: &ScheduledMachineStatu
         ready,
         references: failure.references.unwrap_or(standing.references),
         message: failure.why.clone(),
-        refs: stored_refs(before),
+        refs: stored_refs(subject.name, before),
         shutdown_started_at: before.shutdown_started_at.as_ref().map(|it| it.0),
         reclaim: before.reclaim.clone(),
     }
 }
 
-/// The children that a status names.
-pub fn stored_refs(status: &ScheduledMachineStatus) -> Option<crate::observed::Refs> {
-    let read = |it: &ObjectReference| Ref {
-        api_version: it.api_version.clone(),
-        kind: it.kind.clone(),
-        name: it.name.clone(),
+/// The children that a status names, if they can be ours: whoever can write the status must not get us to read or delete
+/// anything else by it.
+pub fn stored_refs(name: &str, status: &ScheduledMachineStatus) -> Option<Refs> {
+    let read = |it: &ObjectReference, expected: &str, groups: &[&str]| {
+        let group = it.api_version.split_once('/').map(|(group, _)| group)?;
+        (it.name == expected && groups.contains(&group)).then(|| Ref {
+            api_version: it.api_version.clone(),
+            kind: it.kind.clone(),
+            name: it.name.clone(),
+        })
     };
-    let (bootstrap, infrastructure) = (status.bootstrap_ref.as_ref()?, status.infrastructure_ref.as_ref()?);
-    Some(crate::observed::Refs { bootstrap: read(bootstrap), infrastructure: read(infrastructure) })
+    let names = ChildNames::of(name);
+    Some(Refs {
+        bootstrap: read(status.bootstrap_ref.as_ref()?, &names.bootstrap, &keys::BOOTSTRAP_GROUPS)?,
+        infrastructure: read(
+            status.infrastructure_ref.as_ref()?,
+            &names.infrastructure,
+            &keys::INFRASTRUCTURE_GROUPS,
+        )?,
+    })
 }
 
 fn machine_ref(subject: Subject<'_>, situation: &Situation<'_>, done: &Done) -> Option<ObjectReference> {

@@ -1,0 +1,117 @@
+//! Every act of a plan, in order: the first that fails ends the pass.
+
+mod children;
+mod machine;
+mod node;
+mod object;
+mod pods;
+
+use std::time::Duration;
+
+use fivespot_api::ScheduledMachine;
+use fivespot_core::plan::Action;
+use fivespot_core::status::Done;
+use futures::FutureExt as _;
+
+use crate::context::Context;
+use crate::queue::Key;
+use crate::reconcile::Scene;
+use crate::trouble::{Trouble, within};
+
+/// How long the management cluster may take to answer.
+const MANAGEMENT: Duration = Duration::from_secs(30);
+
+/// One pass that acts.
+pub(crate) struct Pass<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) key: &'a Key,
+    pub(crate) scene: &'a Scene,
+    /// The object as it was decided from, or as this pass wrote it: every write of it names this version.
+    pub(crate) object: ScheduledMachine,
+    /// What came of it so far.
+    pub(crate) done: Done,
+    /// Whether the object is gone.
+    pub(crate) let_go: bool,
+}
+
+impl<'a> Pass<'a> {
+    pub(crate) fn new(context: &'a Context, key: &'a Key, object: &ScheduledMachine, scene: &'a Scene) -> Self {
+        Pass { context, key, scene, object: object.clone(), done: Done::default(), let_go: false }
+    }
+
+    /// Sends a write to the management cluster, when it is its turn and unless the process is to end.
+    pub(crate) async fn write<T>(
+        &self,
+        what: &str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<Result<T, kube::Error>, Trouble> {
+        let _turn = self.context.writes.acquire().await.map_err(|_| Trouble::Stopping)?;
+        if self.context.stopping.is_cancelled() {
+            return Err(Trouble::Stopping);
+        }
+        within(MANAGEMENT, what, request).await
+    }
+}
+
+/// Carries out acts, one after the other.
+pub(crate) async fn act(pass: &mut Pass<'_>, actions: &[Action]) -> Result<(), Trouble> {
+    for action in actions {
+        match action {
+            Action::AddFinalizer => pass.add_finalizer().await?,
+            Action::RemoveFinalizer => pass.remove_finalizer().await?,
+            Action::Store(standing) => pass.store(standing).await?,
+            Action::DisableSchedule => pass.disable_schedule().await?,
+            Action::CreateChildren => pass.create_children().await?,
+            Action::Evict(pods) => pass.evict(pods).await?,
+            Action::Together(lists) => together(pass, lists).await?,
+            Action::Mark(_)
+            | Action::Unmark
+            | Action::DeleteMachine { .. }
+            | Action::DeleteProvider { .. }
+            | Action::Cordon
+            | Action::Uncordon
+            | Action::EndPods(_)
+            | Action::EndAllPods
+            | Action::Unproject
+            | Action::ClearRequest => apart(pass, action).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Carries out lists side by side. All of them are seen through; what went wrong first is the answer.
+async fn together(pass: &Pass<'_>, lists: &[Vec<Action>]) -> Result<(), Trouble> {
+    let lists = lists.iter().map(|list| {
+        let in_order = async move {
+            for action in list {
+                apart(pass, action).await?;
+            }
+            Ok(())
+        };
+        in_order.boxed()
+    });
+    futures::future::join_all(lists).await.into_iter().collect()
+}
+
+/// Carries out an act that writes neither the object nor its children's being there, so that it can be done beside others.
+async fn apart(pass: &Pass<'_>, action: &Action) -> Result<(), Trouble> {
+    match action {
+        Action::Mark(marks) => pass.mark(*marks).await,
+        Action::Unmark => pass.unmark().await,
+        Action::DeleteMachine { uid } => pass.delete_machine(uid).await,
+        Action::DeleteProvider { role, uid } => pass.delete_provider(*role, uid).await,
+        Action::Cordon => pass.cordon().await,
+        Action::Uncordon => pass.uncordon().await,
+        Action::EndPods(pods) => pass.end_pods(pods).await,
+        Action::EndAllPods => pass.end_all_pods().await,
+        Action::Unproject => pass.unproject().await,
+        Action::ClearRequest => pass.clear_request().await,
+        Action::AddFinalizer
+        | Action::RemoveFinalizer
+        | Action::Store(_)
+        | Action::DisableSchedule
+        | Action::CreateChildren
+        | Action::Evict(_)
+        | Action::Together(_) => unreachable!("a decision puts none of these beside others"),
+    }
+}

@@ -1,0 +1,78 @@
+//! Events, published behind the work: never ahead of a write, and never in its way.
+
+use fivespot_api::ScheduledMachine;
+use fivespot_core::children::label_value;
+use fivespot_core::event::{Event, Weight};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use tokio::sync::mpsc;
+
+/// The longest text that the API server takes.
+const LONGEST_NOTE: usize = 1024;
+/// How many may wait to be published. An API server that is away for long loses the rest, which is told in the log.
+const WAITING: usize = 10_000;
+
+/// Where events are handed in.
+#[derive(Clone)]
+pub(crate) struct Announcer {
+    sender: mpsc::Sender<KubeEvent>,
+    instance: String,
+}
+
+impl Announcer {
+    /// Publishes what is handed in, one after the other, until everybody who could hand something in is gone.
+    pub(crate) fn start(client: Client, instance: String) -> (Self, tokio::task::JoinHandle<()>) {
+        let (sender, mut waiting) = mpsc::channel::<KubeEvent>(WAITING);
+        let publisher = tokio::spawn(async move {
+            while let Some(event) = waiting.recv().await {
+                let events: Api<KubeEvent> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
+                if let Err(error) = events.create(&PostParams::default(), &event).await {
+                    tracing::warn!(reason = event.reason, error = crate::trouble::told(&error), "an event was not published");
+                }
+            }
+        });
+        (Announcer { sender, instance }, publisher)
+    }
+
+    /// Whether nothing waits to be published.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.sender.capacity() == self.sender.max_capacity()
+    }
+
+    /// Tells of something that happened to an object.
+    pub(crate) fn tell(&self, object: &ScheduledMachine, event: &Event, at: Timestamp) {
+        let weight = match event.reason.weight() {
+            Weight::Normal => "Normal",
+            Weight::Warning => "Warning",
+        };
+        let mut note = event.note.clone();
+        if note.len() > LONGEST_NOTE {
+            note.truncate(note.floor_char_boundary(LONGEST_NOTE - 3));
+            note.push_str("...");
+        }
+        let published = KubeEvent {
+            metadata: ObjectMeta {
+                // Nanoseconds tell two events of one object apart, as the names of all events do.
+                name: Some(format!("{}.{}.{:x}", label_value(&object.name_any()), event.reason.as_str().to_lowercase(), at.as_nanosecond())),
+                namespace: object.namespace(),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(at)),
+            reporting_controller: Some("5spot.finos.org/controller".to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some(event.reason.as_str().to_owned()),
+            reason: Some(event.reason.as_str().to_owned()),
+            regarding: Some(ObjectReference { resource_version: None, ..object.object_ref(&()) }),
+            note: Some(note),
+            type_: Some(weight.to_owned()),
+            ..KubeEvent::default()
+        };
+        if self.sender.try_send(published).is_err() {
+            tracing::warn!(reason = event.reason.as_str(), "an event was lost: too many wait to be published");
+        }
+    }
+}

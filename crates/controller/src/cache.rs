@@ -1,0 +1,136 @@
+//! What an API server holds, as far as it has been heard of, and a little ahead of that: the answers to our own writes.
+//!
+//! A watch is always a little behind. A pass that wrote something and is followed by another before the watch has told of
+//! it would decide from the past, so each answer to a write goes into the cache as well, and the newer of the two stays.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{Lookup, ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt as _};
+
+/// A cache of one kind.
+pub(crate) struct Cache<K>
+where
+    K: Lookup + Clone + 'static,
+    K::DynamicType: Hash + Eq + Clone + Debug,
+{
+    kind: K::DynamicType,
+    store: Store<K>,
+    writer: Mutex<Writer<K>>,
+    synced: AtomicBool,
+}
+
+impl<K> Cache<K>
+where
+    K: Resource + Clone + 'static,
+    K: Lookup<DynamicType = <K as Resource>::DynamicType>,
+    <K as Resource>::DynamicType: Hash + Eq + Clone + Debug,
+{
+    pub(crate) fn new(kind: <K as Resource>::DynamicType) -> Self {
+        let writer = Writer::new(kind.clone());
+        Cache { store: writer.as_reader(), kind, writer: Mutex::new(writer), synced: AtomicBool::new(false) }
+    }
+
+    /// The object of this name, where names have a namespace.
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new_with(name, self.kind.clone()).within(namespace))
+    }
+
+    /// The object of this name, where they have none.
+    pub(crate) fn get_global(&self, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new_with(name, self.kind.clone()))
+    }
+
+    /// All objects.
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+        self.store.state()
+    }
+
+    /// Whether everything that there was at the start has been heard of.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Takes what a watch tells. What it was before comes back, so that whoever cares can see what changed.
+    pub(crate) fn hear(&self, event: Event<K>) -> Heard<K> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Apply(object) => {
+                let before = self.known(&object);
+                if before.as_ref().is_some_and(|it| !is_newer(&object, it)) {
+                    return Heard::Nothing;
+                }
+                writer.apply_watcher_event(&Event::Apply(object.clone()));
+                Heard::Changed { before, after: object }
+            }
+            Event::Delete(object) => {
+                // What took its place since then is another one.
+                if self.known(&object).is_some_and(|it| it.uid() != object.uid()) {
+                    return Heard::Nothing;
+                }
+                writer.apply_watcher_event(&Event::Delete(object.clone()));
+                Heard::Gone(object)
+            }
+            Event::Init | Event::InitApply(_) => {
+                writer.apply_watcher_event(&event);
+                Heard::Nothing
+            }
+            Event::InitDone => {
+                writer.apply_watcher_event(&event);
+                self.synced.store(true, Ordering::Release);
+                Heard::All
+            }
+        }
+    }
+
+    /// Takes the answer to a write of ours.
+    pub(crate) fn wrote(&self, object: K) -> Heard<K> {
+        self.hear(Event::Apply(object))
+    }
+
+    /// Takes it that an object is not there any more.
+    pub(crate) fn found_gone(&self, object: &K) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.known(object).is_some_and(|it| it.uid() == object.uid()) {
+            writer.apply_watcher_event(&Event::Delete(object.clone()));
+        }
+    }
+
+    fn known(&self, object: &K) -> Option<Arc<K>> {
+        match object.namespace() {
+            Some(namespace) => self.get(&namespace, &object.name_any()),
+            None => self.get_global(&object.name_any()),
+        }
+    }
+}
+
+/// What came of an event.
+pub(crate) enum Heard<K> {
+    /// Nothing that is not known already.
+    Nothing,
+    /// An object is there, or is another than before.
+    Changed {
+        /// What it was.
+        before: Option<Arc<K>>,
+        /// What it is.
+        after: K,
+    },
+    /// An object has gone.
+    Gone(K),
+    /// Everything has been heard of, for the first time or anew.
+    All,
+}
+
+/// Whether `a` is newer than `b`. Resource versions of one kind are numbers that grow.
+fn is_newer<K: Resource>(a: &K, b: &K) -> bool {
+    let version = |it: &K| it.meta().resource_version.as_ref().and_then(|it| it.parse::<u64>().ok());
+    match (version(a), version(b)) {
+        (Some(a), Some(b)) => a > b,
+        (None, _) | (_, None) => true,
+    }
+}

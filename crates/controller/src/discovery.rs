@@ -1,0 +1,89 @@
+//! What the API server serves: the version of Cluster API, and the plural of each provider's kind.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fivespot_api::conditions::ReferencesValid;
+use fivespot_core::children::MachineVersion;
+use fivespot_core::observed::Ref;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use kube::Client;
+use kube::api::ApiResource;
+
+use crate::cluster_api::Served;
+use crate::trouble::{Trouble, is_not_found};
+
+/// The best version of Cluster API that the API server serves and that we can write; `None` if it serves none.
+pub(crate) async fn served(client: &Client) -> Result<Option<Served>, kube::Error> {
+    for version in MachineVersion::ALL {
+        match client.list_api_group_resources(&version.api_version()).await {
+            Ok(list) if list.resources.iter().any(|it| it.kind == "Machine") => return Ok(Some(Served::new(version))),
+            Ok(_) => {}
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The kinds of providers. What has been found is remembered; what has not is asked for each time.
+pub(crate) struct Kinds {
+    client: Client,
+    groups: Mutex<HashMap<String, Arc<APIResourceList>>>,
+}
+
+impl Kinds {
+    pub(crate) fn new(client: Client) -> Self {
+        Kinds { client, groups: Mutex::default() }
+    }
+
+    /// What a client needs to know of a kind.
+    pub(crate) async fn find(&self, of: &Ref) -> Result<ApiResource, Trouble> {
+        if let Some(found) = self.remembered(of) {
+            return Ok(found);
+        }
+        let list = match self.client.list_api_group_resources(&of.api_version).await {
+            Ok(list) => list,
+            Err(error) if is_not_found(&error) => return Err(not_found(of)),
+            Err(error) => return Err(Trouble::of(&format!("cannot look for {} in {}", of.kind, of.api_version), &error)),
+        };
+        let found = resource(&list, of);
+        if found.is_some() {
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            groups.insert(of.api_version.clone(), Arc::new(list));
+        }
+        found.ok_or_else(|| not_found(of))
+    }
+
+    /// Forgets a group that turned out not to be served any more.
+    pub(crate) fn forget(&self, of: &Ref) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&of.api_version);
+    }
+
+    fn remembered(&self, of: &Ref) -> Option<ApiResource> {
+        let list = self.groups.lock().unwrap_or_else(PoisonError::into_inner).get(&of.api_version).cloned();
+        list.and_then(|it| resource(&it, of))
+    }
+}
+
+fn resource(list: &APIResourceList, of: &Ref) -> Option<ApiResource> {
+    let found = list.resources.iter().find(|it| it.kind == of.kind && it.namespaced && !it.name.contains('/'))?;
+    let (group, version) = of.api_version.split_once('/').unwrap_or(("", &of.api_version));
+    Some(ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: of.api_version.clone(),
+        kind: of.kind.clone(),
+        plural: found.name.clone(),
+    })
+}
+
+fn not_found(of: &Ref) -> Trouble {
+    Trouble::Refused {
+        why: format!(
+            "the API server serves no namespaced kind {} in {}: install the provider, or mend the spec",
+            of.kind, of.api_version
+        ),
+        references: Some(ReferencesValid::KindNotFound),
+    }
+}

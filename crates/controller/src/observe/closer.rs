@@ -1,0 +1,178 @@
+//! Looking closer: what a decision depends on and no cache can tell.
+
+use std::time::Duration;
+
+use fivespot_api::ScheduledMachine;
+use fivespot_core::children::ChildNames;
+use fivespot_core::drain::{self, Kubelet, Verdict};
+use fivespot_core::observed::{Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
+use fivespot_core::patience::Patience;
+use fivespot_core::plan::Look;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, ResourceExt as _};
+
+use super::{machine_slot, node, unreachable};
+use crate::cluster_api::{Machine, adopted_by, is_owned_by};
+use crate::context::Context;
+use crate::queue::Key;
+use crate::trouble::{Trouble, is_not_found, told, within};
+
+/// How long the management cluster may take to answer.
+const MANAGEMENT: Duration = Duration::from_secs(30);
+/// How long a workload cluster may take to answer.
+const WORKLOAD: Duration = Duration::from_secs(10);
+/// How many pods are asked for at a time.
+const PAGE: u32 = 500;
+
+/// Adds to what was seen what a decision asks for.
+pub(crate) async fn look(
+    context: &Context,
+    key: &Key,
+    object: &ScheduledMachine,
+    (look, seen, patience): (Look, &mut Observed, &mut Patience),
+) -> Result<(), Trouble> {
+    match look {
+        Look::Children => look_at_children(context, key, object, seen).await,
+        Look::Node => {
+            look_at_node(context, key, seen).await;
+            Ok(())
+        }
+        Look::Pods => {
+            look_at_pods(context, key, seen).await;
+            let left = match &seen.pods {
+                Pods::Read { now, .. } => now.iter().filter(|it| !matches!(it.verdict, Verdict::Leave(_))).count(),
+                Pods::NotRead => 0,
+            };
+            patience.count_pods(seen, left);
+            Ok(())
+        }
+    }
+}
+
+async fn look_at_children(
+    context: &Context,
+    key: &Key,
+    object: &ScheduledMachine,
+    seen: &mut Observed,
+) -> Result<(), Trouble> {
+    let uid = object.uid().unwrap_or_default();
+    let name = ChildNames::of(&key.name).machine;
+    let machines: Api<Machine> =
+        Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
+    let what = format!("cannot read Machine {name}");
+    seen.machine = match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
+        Ok(Some(machine)) => {
+            let slot = machine_slot(&machine, &uid);
+            context.machines.wrote(machine);
+            slot
+        }
+        Ok(None) => Slot::Absent,
+        Err(error) => return Err(Trouble::of(&what, &error)),
+    };
+    let Some(refs) = seen.stored.refs.clone() else { return Ok(()) };
+    seen.bootstrap = provider(context, key, &refs.bootstrap, &uid).await?;
+    seen.infrastructure = provider(context, key, &refs.infrastructure, &uid).await?;
+    Ok(())
+}
+
+async fn provider(context: &Context, key: &Key, of: &Ref, uid: &str) -> Result<Slot<ProviderChild>, Trouble> {
+    let kind = match context.kinds.find(of).await {
+        Ok(kind) => kind,
+        // Of a kind that is not served there is no object.
+        Err(Trouble::Refused { .. }) => return Ok(Slot::Absent),
+        Err(trouble) => return Err(trouble),
+    };
+    let objects: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &kind);
+    let what = format!("cannot read {} {}", of.kind, of.name);
+    match within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await? {
+        Ok(None) => Ok(Slot::Absent),
+        Ok(Some(found)) if !is_owned_by(&found.metadata, uid) => Ok(Slot::Foreign),
+        Ok(Some(found)) => {
+            let found = DynamicObject { metadata: found.metadata, types: None, data: serde_json::Value::Null };
+            Ok(Slot::Ours(ProviderChild {
+                uid: found.uid().unwrap_or_default(),
+                deleting: found.metadata.deletion_timestamp.is_some(),
+                adopted_by: adopted_by(&found),
+                fingerprint: found.annotations().get(fivespot_api::keys::MADE_FROM_ANNOTATION).cloned(),
+            }))
+        }
+        Err(error) if is_not_found(&error) => {
+            context.kinds.forget(of);
+            Ok(Slot::Absent)
+        }
+        Err(error) => Err(Trouble::of(&what, &error)),
+    }
+}
+
+/// Whether the Node is really not there. A cluster that does not answer is seen as one that cannot be reached.
+async fn look_at_node(context: &Context, key: &Key, seen: &mut Observed) {
+    let machine = context.machines.cache.get(&key.namespace, &ChildNames::of(&key.name).machine);
+    let name = seen.machine.ours().and_then(|it| it.node.clone());
+    let (Some(machine), Some(name), Some(reach)) = (machine, name, context.workloads.reach(key)) else {
+        seen.node = Node::Sought;
+        return;
+    };
+    let nodes = reach.nodes();
+    match within(WORKLOAD, "cannot read the Node", nodes.get_opt(&name)).await {
+        Ok(Ok(Some(found))) => {
+            seen.node = node::ours(context, &machine, &found);
+            reach.wrote(found);
+        }
+        Ok(Ok(None)) => seen.node = Node::None,
+        Ok(Err(error)) => {
+            reach.suspect();
+            unreachable(seen, told(&error));
+        }
+        Err(trouble) => {
+            reach.suspect();
+            unreachable(seen, trouble.to_string());
+        }
+    }
+}
+
+async fn look_at_pods(context: &Context, key: &Key, seen: &mut Observed) {
+    let (Node::Ours(ours), Some(reach)) = (&seen.node, context.workloads.reach(key)) else {
+        seen.node = Node::Sought;
+        return;
+    };
+    match pods_of(&reach.client(), &ours.name).await {
+        Ok(pods) => {
+            let silent = context.workloads.kubelet_is_silent(key, &ours.name);
+            let kubelet = if silent { Kubelet::Silent } else { Kubelet::Answers };
+            let now = pods.iter().map(|pod| node_pod(pod, kubelet)).collect();
+            seen.pods = Pods::Read { now, at_first: 0 };
+        }
+        Err(why) => {
+            reach.suspect();
+            unreachable(seen, why);
+        }
+    }
+}
+
+/// All pods of a Node, a page at a time.
+pub(crate) async fn pods_of(client: &kube::Client, node: &str) -> Result<Vec<Pod>, String> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = within(WORKLOAD, "cannot list the pods of the Node", pods.list(&params)).await;
+        let page = page.map_err(|it| it.to_string())?.map_err(|error| told(&error))?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|it| !it.is_empty()) {
+            Some(more) => params = params.continue_token(&more),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {
+    let ended = pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
+    NodePod {
+        namespace: pod.namespace().unwrap_or_default(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        verdict: drain::classify(pod, kubelet),
+        ejected: drain::is_ejected(pod) && !ended,
+    }
+}

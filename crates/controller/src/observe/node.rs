@@ -1,0 +1,58 @@
+//! The Node of a Machine: which it is, and that it is really its own.
+
+use fivespot_api::keys;
+use fivespot_core::observed::{Cordon, Node, OurNode, ReclaimRequest};
+use k8s_openapi::api::core::v1;
+use kube::ResourceExt as _;
+
+use crate::cluster_api::Machine;
+use crate::context::Context;
+use crate::queue::Key;
+use crate::workload::{ClusterKey, Lookup};
+
+/// What is known of the Node of our Machine.
+pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -> Node {
+    let named = machine.and_then(|machine| super::node_name(machine).map(|name| (machine, name)));
+    let Some((machine, name)) = named else {
+        context.workloads.release(key);
+        return Node::None;
+    };
+    let cluster = ClusterKey { namespace: key.namespace.clone(), name: machine.spec.cluster_name.clone() };
+    match context.workloads.node(key, cluster, &name) {
+        Lookup::Sought => Node::Sought,
+        Lookup::Unreachable(why) => Node::Unreachable(why),
+        Lookup::Absent => Node::NotSeen,
+        Lookup::Found(node) => ours(context, machine, &node),
+    }
+}
+
+/// The Node, if it is our Machine's and no other Machine claims it. No other is ever touched, even one of the same name.
+pub(super) fn ours(context: &Context, machine: &Machine, node: &v1::Node) -> Node {
+    let provider_id = node.spec.as_ref().and_then(|it| it.provider_id.as_ref()).filter(|it| !it.is_empty());
+    if provider_id.is_none() || provider_id != machine.spec.provider_id.as_ref() || !context.machines.is_alone(machine) {
+        return Node::None;
+    }
+    let annotation = |key: &str| node.annotations().get(key).cloned();
+    let closed = node.spec.as_ref().and_then(|it| it.unschedulable) == Some(true);
+    let requested = annotation(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED);
+    Node::Ours(OurNode {
+        name: node.name_any(),
+        uid: node.uid().unwrap_or_default(),
+        ready: is_ready(node),
+        cordon: match (closed, annotation(keys::CORDONED_BY_ANNOTATION)) {
+            (false, _) => Cordon::Open,
+            (true, Some(_)) => Cordon::Ours,
+            (true, None) => Cordon::Others,
+        },
+        reclaim: requested.then(|| ReclaimRequest {
+            reason: annotation(keys::RECLAIM_REASON_ANNOTATION),
+            at: annotation(keys::RECLAIM_REQUESTED_AT_ANNOTATION).and_then(|it| it.parse().ok()),
+        }),
+    })
+}
+
+/// Whether the kubelet says so.
+fn is_ready(node: &v1::Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
+    conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+}

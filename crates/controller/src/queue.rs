@@ -1,0 +1,260 @@
+//! Which object is looked at next.
+//!
+//! An object is due at once when something happened to it, or at an instant. Those that are due wait in the lane of their
+//! cluster, the most important first. Each lane takes so many at a time and no more, so that a cluster which answers
+//! slowly holds up none but its own, and no object is ever in two passes at once.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// An object, by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Where an object waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// Those of one lane wait for each other.
+    pub(crate) lane: String,
+    /// Higher goes first.
+    pub(crate) priority: u8,
+}
+
+/// Objects that are to be looked at.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+    lane_width: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// When each object is due that is not due yet.
+    timers: BTreeSet<(Instant, Key)>,
+    due_at: HashMap<Key, Instant>,
+    /// Those that are due, in their lanes.
+    lanes: HashMap<String, BTreeSet<Waiting>>,
+    waiting: HashSet<Key>,
+    /// Those that are being looked at, each with its lane, and how many there are in each lane.
+    running: HashMap<Key, String>,
+    width: HashMap<String, usize>,
+    /// Those to which something happened meanwhile.
+    again: HashSet<Key>,
+    /// So that of two as important the one that came first goes first.
+    sequence: u64,
+}
+
+type Waiting = (Reverse<u8>, u64, Key);
+
+impl Queue {
+    /// A queue that gives out at most `lane_width` objects of a lane at a time.
+    pub(crate) fn new(lane_width: usize) -> Self {
+        Queue { state: Mutex::default(), changed: Notify::new(), lane_width }
+    }
+
+    /// Something happened to an object: it is due.
+    pub(crate) fn push(&self, key: Key) {
+        self.push_after(key, Duration::ZERO);
+    }
+
+    /// An object is due after a while, unless it is due before that anyway.
+    pub(crate) fn push_after(&self, key: Key, wait: Duration) {
+        self.lock().set_timer(key, Instant::now() + wait);
+        self.changed.notify_one();
+    }
+
+    /// The next object to look at. `place` says where an object waits.
+    pub(crate) async fn next(&self, place: impl Fn(&Key) -> Place) -> Key {
+        loop {
+            let until = {
+                let mut state = self.lock();
+                state.collect_due(Instant::now(), &place);
+                if let Some(key) = state.take(self.lane_width) {
+                    return key;
+                }
+                state.timers.first().map(|(at, _)| *at)
+            };
+            let timer = async {
+                match until {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = timer => {}
+            }
+        }
+    }
+
+    /// An object has been looked at, and is due again after a while, or when something happens.
+    pub(crate) fn done(&self, key: &Key, again_after: Option<Duration>) {
+        let mut state = self.lock();
+        if let Some(lane) = state.running.remove(key)
+            && let Some(width) = state.width.get_mut(&lane)
+        {
+            *width -= 1;
+            if *width == 0 {
+                state.width.remove(&lane);
+            }
+        }
+        let again = state.again.remove(key).then_some(Duration::ZERO);
+        if let Some(wait) = again.or(again_after) {
+            state.set_timer(key.clone(), Instant::now() + wait);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How many objects are being looked at.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().running.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set_timer(&mut self, key: Key, at: Instant) {
+        if self.waiting.contains(&key) {
+            return;
+        }
+        match self.due_at.get(&key) {
+            Some(earlier) if *earlier <= at => return,
+            Some(later) => {
+                let later = (*later, key.clone());
+                self.timers.remove(&later);
+            }
+            None => {}
+        }
+        self.due_at.insert(key.clone(), at);
+        self.timers.insert((at, key));
+    }
+
+    fn collect_due(&mut self, now: Instant, place: impl Fn(&Key) -> Place) {
+        while let Some((at, key)) = self.timers.first().cloned() {
+            if at > now {
+                return;
+            }
+            self.timers.pop_first();
+            self.due_at.remove(&key);
+            if self.running.contains_key(&key) {
+                self.again.insert(key);
+                continue;
+            }
+            let Place { lane, priority } = place(&key);
+            self.sequence += 1;
+            self.lanes.entry(lane).or_default().insert((Reverse(priority), self.sequence, key.clone()));
+            self.waiting.insert(key);
+        }
+    }
+
+    fn take(&mut self, lane_width: usize) -> Option<Key> {
+        let free = |lane: &String| self.width.get(lane).is_none_or(|it| *it < lane_width);
+        let (first, lane) = self
+            .lanes
+            .iter()
+            .filter(|(lane, _)| free(lane))
+            .filter_map(|(lane, waiting)| waiting.first().map(|first| (first, lane)))
+            .min()
+            .map(|(first, lane)| (first.clone(), lane.clone()))?;
+        if let Some(waiting) = self.lanes.get_mut(&lane) {
+            waiting.remove(&first);
+            if waiting.is_empty() {
+                self.lanes.remove(&lane);
+            }
+        }
+        let key = first.2;
+        self.waiting.remove(&key);
+        *self.width.entry(lane.clone()).or_default() += 1;
+        self.running.insert(key.clone(), lane);
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { namespace: "ns".to_owned(), name: name.to_owned() }
+    }
+
+    /// `slow-3` waits in lane `slow` with priority 3.
+    fn place(key: &Key) -> Place {
+        let (lane, priority) = key.name.split_once('-').unwrap();
+        Place { lane: lane.to_owned(), priority: priority.parse().unwrap() }
+    }
+
+    async fn soon(queue: &Queue) -> Option<String> {
+        tokio::time::timeout(Duration::from_millis(1), queue.next(place)).await.ok().map(|it| it.name)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_most_important_goes_first() {
+        let queue = Queue::new(9);
+        for name in ["a-1", "a-3", "b-2"] {
+            queue.push(key(name));
+        }
+        assert_eq!(soon(&queue).await.as_deref(), Some("a-3"));
+        assert_eq!(soon(&queue).await.as_deref(), Some("b-2"));
+        assert_eq!(soon(&queue).await.as_deref(), Some("a-1"));
+        assert_eq!(soon(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_is_full_holds_up_no_other() {
+        let queue = Queue::new(1);
+        for name in ["slow-9", "slow-8", "fast-1"] {
+            queue.push(key(name));
+        }
+        assert_eq!(soon(&queue).await.as_deref(), Some("slow-9"));
+        assert_eq!(soon(&queue).await.as_deref(), Some("fast-1"));
+        assert_eq!(soon(&queue).await, None);
+        queue.done(&key("slow-9"), None);
+        assert_eq!(soon(&queue).await.as_deref(), Some("slow-8"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_never_in_two_passes_and_no_event_is_lost() {
+        let queue = Queue::new(9);
+        queue.push(key("a-1"));
+        assert_eq!(soon(&queue).await.as_deref(), Some("a-1"));
+        queue.push(key("a-1"));
+        assert_eq!(soon(&queue).await, None);
+        queue.done(&key("a-1"), None);
+        assert_eq!(soon(&queue).await.as_deref(), Some("a-1"));
+        queue.done(&key("a-1"), None);
+        assert_eq!(soon(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_instants_the_earlier_counts() {
+        let queue = Queue::new(9);
+        queue.push_after(key("a-1"), Duration::from_secs(60));
+        queue.push_after(key("a-1"), Duration::from_secs(10));
+        queue.push_after(key("a-1"), Duration::from_secs(30));
+        let before = Instant::now();
+        assert_eq!(queue.next(place).await, key("a-1"));
+        assert_eq!(before.elapsed().as_secs(), 10);
+        queue.done(&key("a-1"), Some(Duration::from_secs(5)));
+        assert_eq!(queue.next(place).await, key("a-1"));
+        assert_eq!(before.elapsed().as_secs(), 15);
+    }
+}

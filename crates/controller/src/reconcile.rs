@@ -1,0 +1,125 @@
+//! One pass over one object: observe, decide, act, report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fivespot_api::ScheduledMachine;
+use fivespot_core::decide::{Situation, decide};
+use fivespot_core::intent::Intent;
+use fivespot_core::observed::Observed;
+use fivespot_core::patience::{Kind, Patience, Verdict};
+use fivespot_core::plan::{Decision, Plan};
+use fivespot_core::validate::{SpecErrors, Standard, ValidSpec, validate};
+use jiff::Timestamp;
+
+use crate::act::{self, Pass};
+use crate::context::Context;
+use crate::observe;
+use crate::queue::Key;
+use crate::trouble::Trouble;
+
+/// A stepped clock or a suspended host is noticed after this long at the latest.
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+/// How soon to look again when a cache turned out to be behind. Most often its watch is faster.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+/// What an object asks for, what there is, and what time it is.
+pub(crate) struct Scene {
+    pub(crate) intent: Intent,
+    pub(crate) spec: Result<ValidSpec, SpecErrors>,
+    pub(crate) seen: Observed,
+    pub(crate) now: Timestamp,
+}
+
+impl Scene {
+    pub(crate) fn situation(&self) -> Situation<'_> {
+        Situation { intent: &self.intent, spec: self.spec.as_ref(), seen: &self.seen, now: self.now }
+    }
+}
+
+/// Looks at an object once. The answer is after how long to look again, if nothing happens before.
+pub(crate) async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
+    let Some(object) = context.objects.get(&key.namespace, &key.name) else {
+        context.forget(key);
+        return None;
+    };
+    let mut patience = context.recall(key);
+    let again = pass(context, key, object, &mut patience).await;
+    context.remember(key, patience);
+    Some(again.min(LONGEST_SLEEP))
+}
+
+async fn pass(context: &Context, key: &Key, object: Arc<ScheduledMachine>, patience: &mut Patience) -> Duration {
+    // The only clock of a pass.
+    let now = Timestamp::now();
+    let spec = validate(&object.spec, &key.namespace, Standard::Stored);
+    context.metrics.evaluated(if spec.is_ok() { "ok" } else { "invalid" });
+    let mut seen = observe::observe(context, key, &object, spec.as_ref().ok());
+    patience.remember(&mut seen, now);
+    let mut scene = Scene { intent: Intent::of(&object), spec, seen, now };
+    let plan = match closer(context, key, &object, &mut scene, patience).await {
+        Ok(plan) => plan,
+        Err(trouble) => return failed(&mut Pass::new(context, key, &object, &scene), None, trouble, patience).await,
+    };
+    if let Some(at) = patience.wait_for(&plan.actions, now) {
+        return until(at, now);
+    }
+    let mut pass = Pass::new(context, key, &object, &scene);
+    let outcome = match act::act(&mut pass, &plan.actions).await {
+        Ok(()) => pass.report(&plan).await,
+        Err(trouble) => Err(trouble),
+    };
+    match outcome {
+        Ok(()) => {
+            patience.succeeded();
+            plan.wake_at.map_or(LONGEST_SLEEP, |at| until(at, now))
+        }
+        Err(trouble) => failed(&mut pass, Some(&plan), trouble, patience).await,
+    }
+}
+
+/// Decides, and looks closer for as long as the decision asks for it.
+async fn closer(
+    context: &Context,
+    key: &Key,
+    object: &ScheduledMachine,
+    scene: &mut Scene,
+    patience: &mut Patience,
+) -> Result<Plan, Trouble> {
+    loop {
+        match decide(scene.situation()) {
+            Decision::Do(plan) => return Ok(plan),
+            Decision::Look(look) => observe::look(context, key, object, (look, &mut scene.seen, patience)).await?,
+        }
+    }
+}
+
+/// Makes the best of what went wrong: told where somebody has to know, and tried again when there is hope.
+async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, patience: &mut Patience) -> Duration {
+    pass.context.metrics.failed(trouble.kind());
+    let now = pass.scene.now;
+    let kind = match &trouble {
+        Trouble::Stale(why) => {
+            tracing::debug!(object = %pass.key, why, "looked at too early");
+            return CATCH_UP;
+        }
+        Trouble::Stopping => return LONGEST_SLEEP,
+        Trouble::Hiccup(_) => Kind::Hiccup,
+        Trouble::Refused { .. } => Kind::Refusal,
+    };
+    let actions = plan.map_or(&[][..], |it| &it.actions);
+    match patience.failed(actions, kind, now) {
+        Verdict::Soon(at) => {
+            tracing::info!(object = %pass.key, why = %trouble, "tried again soon");
+            until(at, now)
+        }
+        Verdict::Report(at) => {
+            pass.report_failure(plan, &trouble).await;
+            until(at, now)
+        }
+    }
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    at.duration_since(now).try_into().unwrap_or(Duration::ZERO)
+}

@@ -1,0 +1,178 @@
+//! From the first line to the last: starting in order, and ending in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fivespot_api::ScheduledMachine;
+use fivespot_entry::{Failure, chain};
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::announce::Announcer;
+use crate::client::client;
+use crate::cluster_api::Served;
+use crate::context::{Context, Parts};
+use crate::discovery;
+use crate::log;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::queue::{Key, Place, Queue};
+use crate::reconcile::reconcile;
+use crate::serve::{self, Health};
+use crate::trouble::told;
+use crate::watch::{self, Gone};
+use crate::workload::{Means, Workloads};
+
+/// How long passes may take to end when the process is told to.
+const FAREWELL: Duration = Duration::from_secs(20);
+/// How long events that wait may take to be published then.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs the controller until it is told to stop.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    log::start(options.log_format);
+    let (health, metrics) = (Arc::new(Health::new()), Arc::new(Metrics::new()));
+    serve::serve((options.health_port, options.metrics_port), &health, &metrics)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("cannot start", &error))?;
+    runtime.block_on(live(options, &health, &metrics))
+}
+
+async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -> Result<(), Failure> {
+    let stopping = stop_on_signal()?;
+    tokio::spawn(pulse(Arc::clone(health)));
+    let config = Config::infer().await.map_err(|error| {
+        Failure::bad_input(format!("no cluster to work on: {}; set KUBECONFIG, or run in a cluster", chain(&error)))
+    })?;
+    let client = client(config, metrics).map_err(|error| Failure::failed("cannot make a client", &error))?;
+    let Some(served) = cluster_api(&client, &stopping).await else { return Ok(()) };
+    tracing::info!(version = served.version.as_str(), "Cluster API is served");
+
+    let writes = usize::from(options.max_concurrent_writes);
+    let queue = Arc::new(Queue::new(writes));
+    let (announcer, _publisher) = Announcer::start(client.clone(), hostname());
+    let workloads = Workloads::new(Means {
+        management: client.clone(),
+        require_kubeconfig: options.require_kubeconfig,
+        queue: Arc::clone(&queue),
+        metrics: Arc::clone(metrics),
+    });
+    let context = Arc::new(Context::new(Parts {
+        client,
+        served,
+        workloads,
+        queue,
+        writes,
+        announcer,
+        metrics: Arc::clone(metrics),
+        stopping: stopping.clone(),
+    }));
+    let watches = watch::hear(Arc::clone(&context), options.namespace.clone());
+    tokio::select! {
+        Gone(kind) = watches => Err(not_served_any_more(kind)),
+        () = work(&context, health) => Ok(()),
+        () = stopping.cancelled() => {
+            health.set_ready(false);
+            farewell(&context).await;
+            Ok(())
+        }
+    }
+}
+
+/// Takes up one object after the other, once everything that there is has been heard of.
+async fn work(context: &Arc<Context>, health: &Health) {
+    while !context.is_synced() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    health.set_ready(true);
+    tracing::info!(objects = context.objects.all().len(), "ready");
+    loop {
+        let key = context.queue.next(|key| place(context, key)).await;
+        let context = Arc::clone(context);
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let again = reconcile(&context, &key).await;
+            let phase = context.objects.get(&key.namespace, &key.name).and_then(|it| it.status.as_ref()?.phase);
+            context.metrics.passed(phase, if again.is_some() { "done" } else { "gone" }, begun.elapsed());
+            context.queue.done(&key, again);
+        });
+    }
+}
+
+/// Those of one Cluster wait for each other, and for nobody else.
+fn place(context: &Context, key: &Key) -> Place {
+    let object = context.objects.get(&key.namespace, &key.name);
+    object.map_or_else(Place::default, |object: Arc<ScheduledMachine>| Place {
+        lane: format!("{}/{}", key.namespace, object.spec.cluster_name),
+        priority: object.spec.priority,
+    })
+}
+
+/// What Cluster API is called here. Until it is installed there is nothing to do but to wait for it.
+async fn cluster_api(client: &Client, stopping: &CancellationToken) -> Option<Served> {
+    let mut wait = Duration::from_secs(1);
+    loop {
+        match discovery::served(client).await {
+            Ok(Some(served)) => return Some(served),
+            Ok(None) => tracing::warn!("Cluster API is not installed (no kind Machine in cluster.x-k8s.io): waiting for it"),
+            Err(error) => tracing::warn!(error = told(&error), "the API server does not answer: waiting for it"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(30)),
+            () = stopping.cancelled() => return None,
+        }
+    }
+}
+
+fn not_served_any_more(kind: &str) -> Failure {
+    Failure::Failed(format!(
+        "the API server does not serve {kind} (any more) in the version that was found at the start: \
+         install its CRD if it is missing; the next start takes the version that is served then"
+    ))
+}
+
+/// Ends in order: no new pass begins, those under way end after the request that they have sent.
+async fn farewell(context: &Context) {
+    tracing::info!(passes = context.queue.running(), "stopping");
+    let until = Instant::now() + FAREWELL;
+    while context.queue.running() > 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let until = Instant::now() + LAST_WORDS;
+    while !context.announcer.is_silent() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tracing::info!("stopped");
+}
+
+fn stop_on_signal() -> Result<CancellationToken, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::failed("cannot listen for signals", &error));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let stopping = CancellationToken::new();
+    let token = stopping.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        token.cancel();
+    });
+    Ok(stopping)
+}
+
+/// Shows that the event loop goes round.
+async fn pulse(health: Arc<Health>) {
+    loop {
+        health.beat();
+        tokio::time::sleep(serve::PULSE).await;
+    }
+}
+
+/// Who publishes events: the pod, as its host name says.
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "5spot".to_owned(), |it| it.trim().to_owned())
+}

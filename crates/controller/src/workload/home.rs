@@ -1,0 +1,269 @@
+//! One Cluster that machines have joined: connecting to it, staying connected, and knowing when that is over.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::Api;
+use kube::runtime::watcher;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::{ClusterKey, Means, Nodes, Watched, kubeconfig};
+use crate::queue::Key;
+use crate::trouble::{is_not_found, told};
+
+/// Key of the kubeconfig in its Secret.
+const SECRET_KEY: &str = "value";
+/// How long a cluster may take to tell what Nodes it has.
+const FIRST_ANSWER: Duration = Duration::from_secs(15);
+/// The first wait after a failure, doubled each time up to the longest.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// How often a Secret is looked for again because a Node is not where it was expected.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// One Cluster that machines have joined.
+pub(crate) struct Home {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+struct Shared {
+    cluster: ClusterKey,
+    means: Means,
+    state: Mutex<State>,
+    /// Who is to be called about which Node.
+    watched: Watched,
+    /// A request was not answered: whether the cluster still does is to be found out.
+    suspected: Notify,
+    /// A Node is not where it was expected: whether the Secret is still the same is to be found out.
+    missed: Notify,
+    looked: Mutex<Instant>,
+    local: Arc<Mutex<Weak<Nodes>>>,
+}
+
+/// How a Cluster is reached.
+#[derive(Clone)]
+pub(crate) enum State {
+    /// It is being connected.
+    Sought,
+    /// It cannot be used.
+    Unreachable(String),
+    /// It answers.
+    Connected(Arc<Nodes>),
+}
+
+impl Home {
+    pub(super) fn start(means: Means, cluster: ClusterKey, local: Arc<Mutex<Weak<Nodes>>>) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            cluster,
+            means,
+            state: Mutex::new(State::Sought),
+            watched: Watched::default(),
+            suspected: Notify::new(),
+            missed: Notify::new(),
+            looked: Mutex::new(Instant::now()),
+            local,
+        });
+        let task = tokio::spawn(Arc::clone(&shared).stay_connected()).abort_handle();
+        Arc::new(Home { shared, task })
+    }
+
+    pub(super) fn state(&self) -> State {
+        lock(&self.shared.state).clone()
+    }
+
+    /// An object has its Machine's Node here.
+    pub(super) fn expect(&self, node: &str, key: &Key) {
+        lock(&self.shared.watched).add(key, node);
+    }
+
+    /// An object has nothing here any more; whether it was the last.
+    pub(super) fn forget(&self, key: &Key) -> bool {
+        let mut watched = lock(&self.shared.watched);
+        watched.remove(key);
+        watched.is_empty()
+    }
+
+    /// A Node is not where it was expected: the Secret is looked for again, unless that has been done just now. Whether
+    /// it is.
+    pub(super) fn look_again(&self) -> bool {
+        let mut looked = lock(&self.shared.looked);
+        if looked.elapsed() < LOOK_AGAIN {
+            return false;
+        }
+        *looked = Instant::now();
+        self.shared.missed.notify_one();
+        true
+    }
+
+    /// A request was not answered.
+    pub(super) fn suspect(&self) {
+        self.shared.suspected.notify_one();
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let State::Connected(nodes) = &*lock(&self.shared.state) {
+            nodes.call_no_more(&self.shared.watched);
+        }
+    }
+}
+
+/// Where the Nodes of a Cluster are.
+enum Source {
+    Management,
+    Kubeconfig(String),
+}
+
+impl Shared {
+    /// Connects, and connects again, until nobody needs this Cluster any more.
+    async fn stay_connected(self: Arc<Self>) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let lived = match self.source().await {
+                Ok(Source::Management) => {
+                    let nodes = self.management();
+                    self.enter(State::Connected(nodes));
+                    self.missed.notified().await;
+                    true
+                }
+                Ok(Source::Kubeconfig(text)) => match self.connect(&text).await {
+                    Ok(connection) => {
+                        self.follow(connection, &text).await;
+                        true
+                    }
+                    Err(why) => {
+                        self.enter(State::Unreachable(why));
+                        false
+                    }
+                },
+                Err(why) => {
+                    self.enter(State::Unreachable(why));
+                    false
+                }
+            };
+            wait = if lived { FIRST_WAIT } else { (wait * 2).min(LONGEST_WAIT) };
+            if !lived {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    async fn source(&self) -> Result<Source, String> {
+        *lock(&self.looked) = Instant::now();
+        let ClusterKey { namespace, name } = &self.cluster;
+        let secret = format!("{name}-kubeconfig");
+        let secrets: Api<Secret> = Api::namespaced(self.means.management.clone(), namespace);
+        let found = tokio::time::timeout(FIRST_ANSWER, secrets.get(&secret))
+            .await
+            .map_err(|_| format!("cannot read Secret {namespace}/{secret}: no answer"))?;
+        match found {
+            Ok(found) => {
+                let value = found.data.unwrap_or_default().remove(SECRET_KEY);
+                let value = value.ok_or_else(|| format!("Secret {namespace}/{secret} has no key {SECRET_KEY:?}"))?;
+                let text = String::from_utf8(value.0);
+                text.map(Source::Kubeconfig).map_err(|_| format!("Secret {namespace}/{secret} is not text"))
+            }
+            Err(error) if is_not_found(&error) && self.means.require_kubeconfig => {
+                Err(format!("there is no Secret {namespace}/{secret}, and --require-kubeconfig is set"))
+            }
+            Err(error) if is_not_found(&error) => Ok(Source::Management),
+            Err(error) => Err(format!("cannot read Secret {namespace}/{secret}: {}", told(&error))),
+        }
+    }
+
+    /// The Nodes of the management cluster, which are watched once for all who need them.
+    fn management(&self) -> Arc<Nodes> {
+        let mut local = lock(&self.local);
+        local.upgrade().unwrap_or_else(|| {
+            let nodes = Arc::new(Nodes::new(self.means.management.clone()));
+            nodes.keep_watching(Arc::clone(&self.means.queue));
+            *local = Arc::downgrade(&nodes);
+            nodes
+        })
+    }
+
+    async fn connect(&self, text: &str) -> Result<Connection, String> {
+        let ClusterKey { namespace, name } = &self.cluster;
+        let config = kubeconfig::config(text)
+            .await
+            .map_err(|why| format!("the kubeconfig in Secret {namespace}/{name}-kubeconfig cannot be used: {why}"))?;
+        let server = config.cluster_url.to_string();
+        let client = crate::client::client(config, &self.means.metrics).map_err(|error| told(&error))?;
+        let nodes = Arc::new(Nodes::new(client));
+        let mut stream = nodes.stream().boxed();
+        let heard_all = async {
+            loop {
+                match stream.next().await {
+                    Some(Ok(event)) => nodes.hear(event, &self.means.queue),
+                    Some(Err(error)) => return Err(format!("{server} cannot be used: {}", fivespot_entry::chain(&error))),
+                    None => return Err(format!("{server} ended the watch of its Nodes")),
+                }
+                if nodes.is_synced() {
+                    return Ok(());
+                }
+            }
+        };
+        let answered = tokio::time::timeout(FIRST_ANSWER, heard_all).await;
+        answered.map_err(|_| format!("{server} did not answer within {} s", FIRST_ANSWER.as_secs()))??;
+        Ok(Connection { nodes, stream })
+    }
+
+    /// Hears what the cluster tells for as long as it does.
+    async fn follow(&self, connection: Connection, text: &str) {
+        let Connection { nodes, mut stream } = connection;
+        self.enter(State::Connected(Arc::clone(&nodes)));
+        loop {
+            tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(event)) => nodes.hear(event, &self.means.queue),
+                    Some(Err(_)) | None => return,
+                },
+                () = self.suspected.notified() => return,
+                () = self.missed.notified() => match self.source().await {
+                    Ok(Source::Kubeconfig(now)) if now == text => self.enter(State::Connected(Arc::clone(&nodes))),
+                    Ok(_) | Err(_) => return,
+                },
+            }
+        }
+    }
+
+    /// Takes on a state, and calls everybody whom it concerns.
+    fn enter(&self, next: State) {
+        let mut state = lock(&self.state);
+        if let State::Connected(nodes) = &*state {
+            nodes.call_no_more(&self.watched);
+        }
+        if let State::Connected(nodes) = &next {
+            nodes.call(&self.watched);
+        }
+        let cluster = format!("{}/{}", self.cluster.namespace, self.cluster.name);
+        match &next {
+            State::Unreachable(why) => tracing::warn!(cluster, why, "the workload cluster cannot be used"),
+            State::Connected(_) if !matches!(&*state, State::Connected(_)) => {
+                tracing::info!(cluster, "the workload cluster is connected");
+            }
+            State::Connected(_) | State::Sought => {}
+        }
+        *state = next;
+        drop(state);
+        lock(&self.watched).call(None, &self.means.queue);
+    }
+}
+
+/// A cluster that answered, and what it goes on to tell.
+struct Connection {
+    nodes: Arc<Nodes>,
+    stream: BoxStream<'static, Result<watcher::Event<Node>, watcher::Error>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,155 @@
+//! Reading a kubeconfig that somebody else wrote, perhaps a tenant: only what cannot be turned against the controller.
+//!
+//! Taken are the server, its CA, a token and a client certificate, all of them inline. A plugin would run a program here,
+//! a path would read a file of the controller's, a proxy would see what is sent: each is refused, with its name.
+
+use http::Uri;
+use kube::Config;
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+
+/// Why a kubeconfig cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("it is not a kubeconfig: {0}")]
+    Malformed(String),
+    #[error("{0} is not allowed in the kubeconfig of a Cluster: only an inline server, CA, token and client certificate are")]
+    Forbidden(&'static str),
+    #[error("it names no {0}")]
+    Missing(&'static str),
+    #[error("its server {0:?} is not an https URL")]
+    NotHttps(String),
+}
+
+/// The configuration of a client for the current context of a kubeconfig.
+pub(crate) async fn config(text: &str) -> Result<Config, Refusal> {
+    let whole = Kubeconfig::from_yaml(text).map_err(|error| Refusal::Malformed(fivespot_entry::chain(&error)))?;
+    let context_name = whole.current_context.clone().ok_or(Refusal::Missing("current context"))?;
+    let context = whole
+        .contexts
+        .iter()
+        .find(|it| it.name == context_name)
+        .and_then(|it| it.context.clone())
+        .ok_or(Refusal::Missing("such context"))?;
+    let cluster = whole
+        .clusters
+        .iter()
+        .find(|it| it.name == context.cluster)
+        .and_then(|it| it.cluster.clone())
+        .ok_or(Refusal::Missing("such cluster"))?;
+    let user = whole
+        .auth_infos
+        .iter()
+        .find(|it| Some(&it.name) == context.user.as_ref())
+        .and_then(|it| it.auth_info.clone())
+        .ok_or(Refusal::Missing("such user"))?;
+    let kubeconfig = only_inline(&whole, &context_name, safe_cluster(cluster)?, safe_user(user)?);
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| Refusal::Malformed(fivespot_entry::chain(&error)))
+}
+
+fn safe_cluster(cluster: Cluster) -> Result<Cluster, Refusal> {
+    if cluster.certificate_authority.is_some() {
+        return Err(Refusal::Forbidden("certificate-authority (a path)"));
+    }
+    if cluster.proxy_url.is_some() {
+        return Err(Refusal::Forbidden("proxy-url"));
+    }
+    if cluster.insecure_skip_tls_verify == Some(true) {
+        return Err(Refusal::Forbidden("insecure-skip-tls-verify"));
+    }
+    let server = cluster.server.ok_or(Refusal::Missing("server"))?;
+    if server.parse::<Uri>().ok().and_then(|it| it.scheme_str().map(str::to_owned)).as_deref() != Some("https") {
+        return Err(Refusal::NotHttps(server));
+    }
+    Ok(Cluster {
+        server: Some(server),
+        certificate_authority_data: cluster.certificate_authority_data,
+        tls_server_name: cluster.tls_server_name,
+        ..Cluster::default()
+    })
+}
+
+fn safe_user(user: AuthInfo) -> Result<AuthInfo, Refusal> {
+    let forbidden = [
+        (user.exec.is_some(), "exec"),
+        (user.auth_provider.is_some(), "auth-provider"),
+        (user.token_file.is_some(), "tokenFile"),
+        (user.client_certificate.is_some(), "client-certificate (a path)"),
+        (user.client_key.is_some(), "client-key (a path)"),
+        (user.impersonate.is_some() || user.impersonate_groups.is_some(), "impersonation"),
+        (user.username.is_some() || user.password.is_some(), "a user name and password"),
+    ];
+    if let Some((_, what)) = forbidden.into_iter().find(|(found, _)| *found) {
+        return Err(Refusal::Forbidden(what));
+    }
+    Ok(AuthInfo {
+        token: user.token,
+        client_certificate_data: user.client_certificate_data,
+        client_key_data: user.client_key_data,
+        ..AuthInfo::default()
+    })
+}
+
+/// The same kubeconfig with one cluster and one user, both of them safe, and nothing else.
+fn only_inline(whole: &Kubeconfig, context: &str, cluster: Cluster, user: AuthInfo) -> Kubeconfig {
+    let mut kubeconfig = Kubeconfig { current_context: Some(context.to_owned()), ..Kubeconfig::default() };
+    kubeconfig.contexts = whole.contexts.iter().filter(|it| it.name == context).cloned().collect();
+    let chosen = kubeconfig.contexts.first().and_then(|it| it.context.clone());
+    if let Some(chosen) = chosen {
+        kubeconfig.clusters = whole.clusters.iter().filter(|it| it.name == chosen.cluster).take(1).cloned().collect();
+        kubeconfig.auth_infos =
+            whole.auth_infos.iter().filter(|it| Some(&it.name) == chosen.user.as_ref()).take(1).cloned().collect();
+    }
+    for named in &mut kubeconfig.clusters {
+        named.cluster = Some(cluster.clone());
+    }
+    for named in &mut kubeconfig.auth_infos {
+        named.auth_info = Some(user.clone());
+    }
+    kubeconfig
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(cluster: &str, user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{{cluster}}}}}]\n\
+             users: [{{name: a, user: {{{user}}}}}]\n"
+        )
+    }
+
+    #[tokio::test]
+    async fn what_is_inline_is_taken() {
+        let config = config(&kubeconfig("server: 'https://10.0.0.1:6443'", "token: secret")).await.unwrap();
+        assert_eq!(config.cluster_url, "https://10.0.0.1:6443/");
+    }
+
+    #[tokio::test]
+    async fn whatever_runs_reads_or_diverts_is_refused_by_name() {
+        let server = "server: 'https://10.0.0.1:6443'";
+        for (cluster, user, named) in [
+            (server.to_owned(), "exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1}", "exec"),
+            (server.to_owned(), "auth-provider: {name: gcp, config: {cmd-path: /bin/sh}}", "auth-provider"),
+            (server.to_owned(), "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token", "tokenFile"),
+            (server.to_owned(), "client-certificate: /etc/passwd", "client-certificate"),
+            (server.to_owned(), "client-key: /etc/passwd", "client-key"),
+            (server.to_owned(), "as: admin", "impersonation"),
+            (server.to_owned(), "username: a, password: b", "password"),
+            (format!("{server}, proxy-url: 'http://evil'"), "token: t", "proxy-url"),
+            (format!("{server}, certificate-authority: /etc/passwd"), "token: t", "certificate-authority"),
+            (format!("{server}, insecure-skip-tls-verify: true"), "token: t", "insecure-skip-tls-verify"),
+            ("server: 'http://10.0.0.1'".to_owned(), "token: t", "https"),
+            ("tls-server-name: a".to_owned(), "token: t", "server"),
+        ] {
+            let refusal = config(&kubeconfig(&cluster, user)).await.unwrap_err().to_string();
+            assert!(refusal.contains(named), "{refusal}");
+        }
+        assert!(matches!(config("{").await, Err(Refusal::Malformed(_))));
+        assert!(matches!(config("{}").await, Err(Refusal::Missing(_))));
+    }
+}
