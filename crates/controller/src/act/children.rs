@@ -21,6 +21,9 @@ impl Pass<'_> {
         let owner = Owner { name: &self.key.name, namespace: &self.key.namespace, uid: &uid };
         let children = children::build(owner, spec, self.context.served.version);
         let refs = &wanted.refs;
+        // Nothing is begun that cannot be finished.
+        self.context.kinds.find(&refs.bootstrap).await?;
+        self.context.kinds.find(&refs.infrastructure).await?;
         self.done.bootstrap = Some(self.create_provider(&refs.bootstrap, &children.bootstrap).await?);
         self.done.infrastructure = Some(self.create_provider(&refs.infrastructure, &children.infrastructure).await?);
         self.done.machine = Some(self.create_machine(&children.machine).await?);

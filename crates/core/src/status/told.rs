@@ -9,6 +9,9 @@ use crate::decide::Situation;
 use crate::observed::{Health, Node, Observed};
 use crate::plan::Standing;
 
+/// The same sentence for a Machine that was just created and for one that is seen on its way: it is one write less.
+const NOT_YET: &str = "the machine has not become a Node yet";
+
 pub(super) fn message(standing: &Standing, done: &Done) -> String {
     match blocked(&done.blocked) {
         Some(blocked) => format!("{}, {blocked}", standing.message),
@@ -63,7 +66,7 @@ pub(super) fn scheduled(situation: &Situation<'_>, standing: &Standing) -> (Sche
 pub(super) fn machine_ready(seen: &Observed, done: &Done) -> (MachineReady, String) {
     let Some(machine) = seen.machine.ours() else {
         return match &done.machine {
-            Some(_) => (MachineReady::MachineNotReady, "the Machine was created".to_owned()),
+            Some(_) => (MachineReady::MachineNotReady, NOT_YET.to_owned()),
             None => (MachineReady::NoMachine, "there is no Machine".to_owned()),
         };
     };
@@ -76,7 +79,7 @@ pub(super) fn machine_ready(seen: &Observed, done: &Done) -> (MachineReady, Stri
         (_, Node::Ours(node)) if !node.ready => {
             (MachineReady::MachineNotReady, format!("Node {} is not Ready", node.name))
         }
-        _ => (MachineReady::MachineNotReady, "the machine has not become a Node yet".to_owned()),
+        _ => (MachineReady::MachineNotReady, NOT_YET.to_owned()),
     }
 }
 

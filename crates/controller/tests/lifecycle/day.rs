@@ -1,11 +1,9 @@
 //! A full day of a machine, from the window's opening to its close, with everything real.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
 
-mod fixtures;
 
 use fivespot_api::Phase;
 use fivespot_testbed::wait::eventually;
-use fixtures::{Controller, Desk, SOON, condition, events, testbed, window};
+use crate::fixtures::{Controller, Desk, SOON, condition, events, testbed, window};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, PostParams};
