@@ -31,7 +31,11 @@ impl Announcer {
             while let Some(event) = waiting.recv().await {
                 let events: Api<KubeEvent> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
                 if let Err(error) = events.create(&PostParams::default(), &event).await {
-                    tracing::warn!(reason = event.reason, error = crate::trouble::told(&error), "an event was not published");
+                    tracing::warn!(
+                        reason = event.reason,
+                        error = crate::trouble::told(&error),
+                        "an event was not published"
+                    );
                 }
             }
         });
@@ -57,7 +61,12 @@ impl Announcer {
         let published = KubeEvent {
             metadata: ObjectMeta {
                 // Nanoseconds tell two events of one object apart, as the names of all events do.
-                name: Some(format!("{}.{}.{:x}", label_value(&object.name_any()), event.reason.as_str().to_lowercase(), at.as_nanosecond())),
+                name: Some(format!(
+                    "{}.{}.{:x}",
+                    label_value(&object.name_any()),
+                    event.reason.as_str().to_lowercase(),
+                    at.as_nanosecond()
+                )),
                 namespace: object.namespace(),
                 ..ObjectMeta::default()
             },

@@ -45,7 +45,9 @@ impl Kinds {
         let list = match self.client.list_api_group_resources(&of.api_version).await {
             Ok(list) => list,
             Err(error) if is_not_found(&error) => return Err(not_found(of)),
-            Err(error) => return Err(Trouble::of(&format!("cannot look for {} in {}", of.kind, of.api_version), &error)),
+            Err(error) => {
+                return Err(Trouble::of(&format!("cannot look for {} in {}", of.kind, of.api_version), &error));
+            }
         };
         let found = resource(&list, of);
         if found.is_some() {

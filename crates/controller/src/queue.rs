@@ -247,7 +247,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_two_instants_the_earlier_counts() {
         let queue = Queue::new(9);
-        queue.push_after(key("a-1"), Duration::from_secs(60));
+        queue.push_after(key("a-1"), Duration::from_mins(1));
         queue.push_after(key("a-1"), Duration::from_secs(10));
         queue.push_after(key("a-1"), Duration::from_secs(30));
         let before = Instant::now();

@@ -88,7 +88,7 @@ async fn closer(
 ) -> Result<Plan, Trouble> {
     loop {
         match decide(scene.situation()) {
-            Decision::Do(plan) => return Ok(plan),
+            Decision::Do(plan) => return Ok(*plan),
             Decision::Look(look) => observe::look(context, key, object, (look, &mut scene.seen, patience)).await?,
         }
     }

@@ -107,11 +107,7 @@ fn doing(actions: &[Action]) -> Doing {
 }
 
 /// How long after the boundary of a window it was acted on, if it was now.
-fn lateness(
-    before: &ScheduledMachineStatus,
-    after: &ScheduledMachineStatus,
-    now: jiff::Timestamp,
-) -> Option<Duration> {
+fn lateness(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus, now: jiff::Timestamp) -> Option<Duration> {
     let boundary = match (before.in_schedule?, after.in_schedule?) {
         (false, true) => before.next_activation.as_ref(),
         (true, false) => before.next_cleanup.as_ref(),
@@ -123,4 +119,3 @@ fn lateness(
 fn value(status: &ScheduledMachineStatus) -> Value {
     serde_json::to_value(status).unwrap_or_else(|_| json!({}))
 }
-

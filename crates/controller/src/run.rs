@@ -118,7 +118,9 @@ async fn cluster_api(client: &Client, stopping: &CancellationToken) -> Option<Se
     loop {
         match discovery::served(client).await {
             Ok(Some(served)) => return Some(served),
-            Ok(None) => tracing::warn!("Cluster API is not installed (no kind Machine in cluster.x-k8s.io): waiting for it"),
+            Ok(None) => {
+                tracing::warn!("Cluster API is not installed (no kind Machine in cluster.x-k8s.io): waiting for it");
+            }
             Err(error) => tracing::warn!(error = told(&error), "the API server does not answer: waiting for it"),
         }
         tokio::select! {

@@ -66,7 +66,9 @@ pub(crate) fn serve(
     let bind = |port: u16, flag: &str| {
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         runtime.block_on(TcpListener::bind(address)).map_err(|error| {
-            Failure::bad_input(format!("cannot listen on port {port}: {error}; choose another with {flag}, or 0 for any"))
+            Failure::bad_input(format!(
+                "cannot listen on port {port}: {error}; choose another with {flag}, or 0 for any"
+            ))
         })
     };
     let (for_health, for_metrics) = (bind(health_port, "--health-port")?, bind(metrics_port, "--metrics-port")?);

@@ -152,7 +152,9 @@ where
 
 fn is_not_served(error: &watcher::Error) -> bool {
     let status = match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => crate::trouble::api_status(error),
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            crate::trouble::api_status(error)
+        }
         _ => None,
     };
     status.is_some_and(|it| it.code == 404)
@@ -197,7 +199,9 @@ fn hear_machine(context: &Context, event: Event<Machine>) {
             None
         }
     };
-    concerned.into_iter().for_each(|key| context.queue.push(key));
+    if let Some(key) = concerned {
+        context.queue.push(key);
+    }
 }
 
 fn hear_cluster(context: &Context, event: Event<Cluster>) {

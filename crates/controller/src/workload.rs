@@ -73,7 +73,7 @@ impl Workloads {
     }
 
     /// What is known of the Node of an object's Machine. The object is called when that changes.
-    pub(crate) fn node(&self, key: &Key, cluster: ClusterKey, name: &str) -> Lookup {
+    pub(crate) fn node(&self, key: &Key, cluster: &ClusterKey, name: &str) -> Lookup {
         let home = self.home(key, cluster);
         home.expect(name, key);
         match home.state() {
@@ -115,10 +115,10 @@ impl Workloads {
         }
     }
 
-    fn home(&self, key: &Key, cluster: ClusterKey) -> Arc<Home> {
+    fn home(&self, key: &Key, cluster: &ClusterKey) -> Arc<Home> {
         let mut state = self.lock();
         let before = state.of.insert(key.clone(), cluster.clone());
-        if let Some(before) = before.filter(|it| *it != cluster)
+        if let Some(before) = before.filter(|it| it != cluster)
             && state.homes.get(&before).is_some_and(|home| home.forget(key))
         {
             state.homes.remove(&before);

@@ -51,7 +51,7 @@ pub fn decide(situation: Situation<'_>) -> Decision {
     // Whatever else it waits for: when the schedule changes, there is something to say.
     let boundary = || situation.spec.ok().and_then(|spec| spec.schedule.next_change(situation.now));
     match plan {
-        Ok(plan) => Decision::Do(Plan { wake_at: plan.wake_at.into_iter().chain(boundary()).min(), ..plan }),
+        Ok(plan) => Decision::Do(Box::new(Plan { wake_at: plan.wake_at.into_iter().chain(boundary()).min(), ..plan })),
         Err(look) => Decision::Look(look),
     }
 }

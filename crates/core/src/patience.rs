@@ -123,7 +123,8 @@ impl Patience {
 
 /// `first`, doubled for every time before, at most `longest`, from now on.
 fn after(now: Timestamp, first: SignedDuration, times: u32, longest: SignedDuration) -> Timestamp {
-    let wait = 2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor)).map_or(longest, |it| it.min(longest));
+    let wait =
+        2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor)).map_or(longest, |it| it.min(longest));
     now.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
@@ -144,16 +145,14 @@ mod tests {
     #[test]
     fn a_refusal_is_told_at_once_and_tried_ever_less_often() {
         let mut patience = Patience::default();
-        let waits: Vec<i64> =
-            (0..6).map(|_| wait(patience.failed(&[Action::Cordon], Kind::Refusal, now()))).collect();
+        let waits: Vec<i64> = (0..6).map(|_| wait(patience.failed(&[Action::Cordon], Kind::Refusal, now()))).collect();
         assert_eq!(waits, [30, 60, 120, 240, 300, 300]);
     }
 
     #[test]
     fn a_hiccup_is_nobodys_business_until_it_goes_on() {
         let mut patience = Patience::default();
-        let verdicts: Vec<Verdict> =
-            (0..6).map(|_| patience.failed(&[Action::Cordon], Kind::Hiccup, now())).collect();
+        let verdicts: Vec<Verdict> = (0..6).map(|_| patience.failed(&[Action::Cordon], Kind::Hiccup, now())).collect();
         assert_eq!(verdicts.iter().map(|it| wait(*it)).collect::<Vec<_>>(), [1, 2, 4, 30, 60, 120]);
         assert!(verdicts[..3].iter().all(|it| matches!(it, Verdict::Soon(_))));
         assert!(verdicts[3..].iter().all(|it| matches!(it, Verdict::Report(_))));

@@ -11,7 +11,7 @@ use crate::observed::{Marks, NodePod, Refs};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// This is what to do.
-    Do(Plan),
+    Do(Box<Plan>),
     /// It depends on something that has not been read: read it, and ask again.
     Look(Look),
 }

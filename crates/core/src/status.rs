@@ -4,7 +4,7 @@ mod diff;
 mod told;
 
 use fivespot_api::conditions::{NewCondition, Ready, ReferencesValid, set};
-use fivespot_api::{keys, NodeReference, ObjectReference, Phase, ScheduledMachineStatus};
+use fivespot_api::{NodeReference, ObjectReference, Phase, ScheduledMachineStatus, keys};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -77,7 +77,12 @@ pub enum Doing {
 }
 
 /// Folds a status.
-pub fn fold(subject: Subject<'_>, situation: &Situation<'_>, standing: &Standing, done: &Done) -> ScheduledMachineStatus {
+pub fn fold(
+    subject: Subject<'_>,
+    situation: &Situation<'_>,
+    standing: &Standing,
+    done: &Done,
+) -> ScheduledMachineStatus {
     let seen = situation.seen;
     let before = subject.before;
     let standing = &with_failure(standing, done, subject);
@@ -88,9 +93,10 @@ pub fn fold(subject: Subject<'_>, situation: &Situation<'_>, standing: &Standing
         in_schedule: schedule.map(|it| it.is_open(situation.now)),
         conditions: before.conditions.clone(),
         machine_ref: machine_ref(subject, situation, done),
-        bootstrap_ref: standing.refs.as_ref().map(|refs| {
-            reference(subject, &refs.bootstrap, done.bootstrap.as_ref(), before.bootstrap_ref.as_ref())
-        }),
+        bootstrap_ref: standing
+            .refs
+            .as_ref()
+            .map(|refs| reference(subject, &refs.bootstrap, done.bootstrap.as_ref(), before.bootstrap_ref.as_ref())),
         infrastructure_ref: standing.refs.as_ref().map(|refs| {
             reference(subject, &refs.infrastructure, done.infrastructure.as_ref(), before.infrastructure_ref.as_ref())
         }),
@@ -150,11 +156,7 @@ pub fn stored_refs(name: &str, status: &ScheduledMachineStatus) -> Option<Refs> 
     let names = ChildNames::of(name);
     Some(Refs {
         bootstrap: read(status.bootstrap_ref.as_ref()?, &names.bootstrap, &keys::BOOTSTRAP_GROUPS)?,
-        infrastructure: read(
-            status.infrastructure_ref.as_ref()?,
-            &names.infrastructure,
-            &keys::INFRASTRUCTURE_GROUPS,
-        )?,
+        infrastructure: read(status.infrastructure_ref.as_ref()?, &names.infrastructure, &keys::INFRASTRUCTURE_GROUPS)?,
     })
 }
 
@@ -175,7 +177,8 @@ fn reference(
     uid: Option<&String>,
     before: Option<&ObjectReference>,
 ) -> ObjectReference {
-    let is_the_same = |it: &&ObjectReference| (&it.api_version, &it.kind, &it.name) == (&to.api_version, &to.kind, &to.name);
+    let is_the_same =
+        |it: &&ObjectReference| (&it.api_version, &it.kind, &it.name) == (&to.api_version, &to.kind, &to.name);
     ObjectReference {
         api_version: to.api_version.clone(),
         kind: to.kind.clone(),

@@ -37,7 +37,9 @@ impl Pass<'_> {
         let object: DynamicObject = parse(&what, object)?;
         match self.write(&what, api.create(&params(), &object)).await? {
             Ok(created) => Ok(created.uid().unwrap_or_default()),
-            Err(error) if is_taken(&error) => self.is_it_ours(&what, api.get(&of.name)).await.map(|it| it.uid().unwrap_or_default()),
+            Err(error) if is_taken(&error) => {
+                self.is_it_ours(&what, api.get(&of.name)).await.map(|it| it.uid().unwrap_or_default())
+            }
             Err(error) if is_not_found(&error) => {
                 self.context.kinds.forget(of);
                 Err(Trouble::of(&what, &error))
@@ -78,7 +80,9 @@ impl Pass<'_> {
         let controlled = found.owner_references().iter().any(|it| it.controller == Some(true) && it.kind != "Machine");
         if controlled || !is_owned_by(found.meta(), &uid) {
             return Err(Trouble::Refused {
-                why: format!("{what}: there is one of that name already, and it is not ours; remove it, or rename this object"),
+                why: format!(
+                    "{what}: there is one of that name already, and it is not ours; remove it, or rename this object"
+                ),
                 references: Some(ReferencesValid::NameConflict),
             });
         }

@@ -58,8 +58,7 @@ async fn look_at_children(
 ) -> Result<(), Trouble> {
     let uid = object.uid().unwrap_or_default();
     let name = ChildNames::of(&key.name).machine;
-    let machines: Api<Machine> =
-        Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
+    let machines: Api<Machine> = Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
     let what = format!("cannot read Machine {name}");
     seen.machine = match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
         Ok(Some(machine)) => {

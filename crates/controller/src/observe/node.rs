@@ -18,7 +18,7 @@ pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -
         return Node::None;
     };
     let cluster = ClusterKey { namespace: key.namespace.clone(), name: machine.spec.cluster_name.clone() };
-    match context.workloads.node(key, cluster, &name) {
+    match context.workloads.node(key, &cluster, &name) {
         Lookup::Sought => Node::Sought,
         Lookup::Unreachable(why) => Node::Unreachable(why),
         Lookup::Absent => Node::NotSeen,
@@ -29,7 +29,8 @@ pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -
 /// The Node, if it is our Machine's and no other Machine claims it. No other is ever touched, even one of the same name.
 pub(super) fn ours(context: &Context, machine: &Machine, node: &v1::Node) -> Node {
     let provider_id = node.spec.as_ref().and_then(|it| it.provider_id.as_ref()).filter(|it| !it.is_empty());
-    if provider_id.is_none() || provider_id != machine.spec.provider_id.as_ref() || !context.machines.is_alone(machine) {
+    if provider_id.is_none() || provider_id != machine.spec.provider_id.as_ref() || !context.machines.is_alone(machine)
+    {
         return Node::None;
     }
     let annotation = |key: &str| node.annotations().get(key).cloned();

@@ -203,7 +203,9 @@ impl Shared {
             loop {
                 match stream.next().await {
                     Some(Ok(event)) => nodes.hear(event, &self.means.queue),
-                    Some(Err(error)) => return Err(format!("{server} cannot be used: {}", fivespot_entry::chain(&error))),
+                    Some(Err(error)) => {
+                        return Err(format!("{server} cannot be used: {}", fivespot_entry::chain(&error)));
+                    }
                     None => return Err(format!("{server} ended the watch of its Nodes")),
                 }
                 if nodes.is_synced() {

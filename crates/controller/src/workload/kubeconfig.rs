@@ -5,14 +5,18 @@
 
 use http::Uri;
 use kube::Config;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("it is not a kubeconfig: {0}")]
     Malformed(String),
-    #[error("{0} is not allowed in the kubeconfig of a Cluster: only an inline server, CA, token and client certificate are")]
+    #[error(
+        "{0} is not allowed in the kubeconfig of a Cluster: only an inline server, CA, token and client certificate are"
+    )]
     Forbidden(&'static str),
     #[error("it names no {0}")]
     Missing(&'static str),
@@ -23,27 +27,16 @@ pub(crate) enum Refusal {
 /// The configuration of a client for the current context of a kubeconfig.
 pub(crate) async fn config(text: &str) -> Result<Config, Refusal> {
     let whole = Kubeconfig::from_yaml(text).map_err(|error| Refusal::Malformed(fivespot_entry::chain(&error)))?;
-    let context_name = whole.current_context.clone().ok_or(Refusal::Missing("current context"))?;
-    let context = whole
-        .contexts
-        .iter()
-        .find(|it| it.name == context_name)
-        .and_then(|it| it.context.clone())
-        .ok_or(Refusal::Missing("such context"))?;
-    let cluster = whole
-        .clusters
-        .iter()
-        .find(|it| it.name == context.cluster)
-        .and_then(|it| it.cluster.clone())
-        .ok_or(Refusal::Missing("such cluster"))?;
-    let user = whole
-        .auth_infos
-        .iter()
-        .find(|it| Some(&it.name) == context.user.as_ref())
-        .and_then(|it| it.auth_info.clone())
-        .ok_or(Refusal::Missing("such user"))?;
-    let kubeconfig = only_inline(&whole, &context_name, safe_cluster(cluster)?, safe_user(user)?);
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let Kubeconfig { contexts, clusters, auth_infos, current_context, .. } = whole;
+    let current = current_context.ok_or(Refusal::Missing("current context"))?;
+    let context = contexts.into_iter().find(|it| it.name == current).and_then(|it| it.context);
+    let context = context.ok_or(Refusal::Missing("context of the name that is current"))?;
+    let cluster = clusters.into_iter().find(|it| it.name == context.cluster).and_then(|it| it.cluster);
+    let cluster = cluster.ok_or(Refusal::Missing("cluster of the name in its context"))?;
+    let user = auth_infos.into_iter().find(|it| Some(&it.name) == context.user.as_ref()).and_then(|it| it.auth_info);
+    let user = user.ok_or(Refusal::Missing("user of the name in its context"))?;
+    let safe = only(safe_cluster(cluster)?, safe_user(user)?);
+    Config::from_custom_kubeconfig(safe, &KubeConfigOptions::default())
         .await
         .map_err(|error| Refusal::Malformed(fivespot_entry::chain(&error)))
 }
@@ -91,23 +84,17 @@ fn safe_user(user: AuthInfo) -> Result<AuthInfo, Refusal> {
     })
 }
 
-/// The same kubeconfig with one cluster and one user, both of them safe, and nothing else.
-fn only_inline(whole: &Kubeconfig, context: &str, cluster: Cluster, user: AuthInfo) -> Kubeconfig {
-    let mut kubeconfig = Kubeconfig { current_context: Some(context.to_owned()), ..Kubeconfig::default() };
-    kubeconfig.contexts = whole.contexts.iter().filter(|it| it.name == context).cloned().collect();
-    let chosen = kubeconfig.contexts.first().and_then(|it| it.context.clone());
-    if let Some(chosen) = chosen {
-        kubeconfig.clusters = whole.clusters.iter().filter(|it| it.name == chosen.cluster).take(1).cloned().collect();
-        kubeconfig.auth_infos =
-            whole.auth_infos.iter().filter(|it| Some(&it.name) == chosen.user.as_ref()).take(1).cloned().collect();
+/// A kubeconfig with this cluster and this user, and nothing else.
+fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
+    let name = || "workload".to_owned();
+    let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
+    Kubeconfig {
+        current_context: Some(name()),
+        contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
+        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
+        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
+        ..Kubeconfig::default()
     }
-    for named in &mut kubeconfig.clusters {
-        named.cluster = Some(cluster.clone());
-    }
-    for named in &mut kubeconfig.auth_infos {
-        named.auth_info = Some(user.clone());
-    }
-    kubeconfig
 }
 
 #[cfg(test)]

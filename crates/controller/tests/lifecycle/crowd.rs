@@ -1,12 +1,11 @@
 //! Many at once: no request too many, and nobody in Error.
 
-
 use std::collections::BTreeMap;
 
+use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, always, testbed};
 use fivespot_api::{Phase, ScheduledMachine};
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::wait::eventually;
-use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, always, testbed};
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
@@ -25,7 +24,9 @@ async fn two_hundred_that_waited_for_the_controller_come_in_with_six_requests_ea
     let slow = Behaviour { infrastructure: Step::Never, ..Behaviour::default() };
     testbed.fleet().await.provider.behave_in(&test.name, slow);
     let names: Vec<String> = (0..CROWD).map(|it| format!("desk-{it:03}")).collect();
-    stream::iter(&names).for_each_concurrent(16, async |name| Desk::new(&test, name).create(&always(), &json!({})).await).await;
+    stream::iter(&names)
+        .for_each_concurrent(16, async |name| Desk::new(&test, name).create(&always(), &json!({})).await)
+        .await;
 
     // Everything that is ever seen of them.
     let api = test.api::<ScheduledMachine>();
@@ -51,11 +52,15 @@ async fn two_hundred_that_waited_for_the_controller_come_in_with_six_requests_ea
     }
 
     testbed.audit().caught_up(&test.client).await;
-    let sent = testbed.audit().since(mark).by(CONTROLLER).filter(|it| it.group != "events.k8s.io" && it.verb != "watch");
+    let sent =
+        testbed.audit().since(mark).by(CONTROLLER).filter(|it| it.group != "events.k8s.io" && it.verb != "watch");
     let of_objects = sent.clone().in_namespace(&test.name).filter(|it| it.verb != "list");
     assert_eq!(of_objects.len(), CROWD * REQUESTS, "{:#?}", count(&of_objects));
     let refused = sent.clone().filter(|it| !it.succeeded());
-    assert!(refused.len() <= 2, "only a version of Cluster API that is not served may be asked for in vain: {refused:#?}");
+    assert!(
+        refused.len() <= 2,
+        "only a version of Cluster API that is not served may be asked for in vain: {refused:#?}"
+    );
     let events = testbed.audit().since(mark).by(CONTROLLER).in_namespace(&test.name).on("events");
     assert!(events.len() <= 2 * CROWD, "{}", events.len());
     test.close().await;
@@ -69,7 +74,9 @@ async fn a_hundred_idle_machines_with_live_nodes_cost_no_request_and_an_edit_is_
     let controller = Controller::start_in(testbed, &test).await;
     controller.ready().await;
     let names: Vec<String> = (0..100).map(|it| format!("desk-{it:03}")).collect();
-    stream::iter(&names).for_each_concurrent(16, async |name| Desk::new(&test, name).create(&always(), &json!({})).await).await;
+    stream::iter(&names)
+        .for_each_concurrent(16, async |name| Desk::new(&test, name).create(&always(), &json!({})).await)
+        .await;
     stream::iter(&names).for_each_concurrent(16, async |name| drop(Desk::new(&test, name).runs().await)).await;
     let versions = versions(&test).await;
 

@@ -1,9 +1,8 @@
 //! A full day of a machine, from the window's opening to its close, with everything real.
 
-
+use crate::fixtures::{Controller, Desk, SOON, condition, events, testbed, window};
 use fivespot_api::Phase;
 use fivespot_testbed::wait::eventually;
-use crate::fixtures::{Controller, Desk, SOON, condition, events, testbed, window};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, PostParams};

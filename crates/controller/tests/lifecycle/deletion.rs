@@ -20,10 +20,8 @@ async fn nothing_is_left(policy: PropagationPolicy) {
     desk.api().delete("desk-01", &how).await.unwrap();
     desk.is_gone().await;
     assert_eq!(desk.children().await, (false, false, false));
-    eventually("the Node is gone", SOON, async || {
-        desk.nodes().get_opt(&desk.node_name()).await.unwrap().is_none()
-    })
-    .await;
+    eventually("the Node is gone", SOON, async || desk.nodes().get_opt(&desk.node_name()).await.unwrap().is_none())
+        .await;
     test.close().await;
 }
 

@@ -152,7 +152,10 @@ async fn pods_of_a_node_that_does_not_answer_are_not_waited_for() {
     .await;
     desk.until("not Ready", |it| it.message.as_ref().is_some_and(|it| it.contains("is not Ready"))).await;
     desk.reschedule(&never()).await;
-    desk.until("the Machine is deleted", |it| it.phase == Some(Phase::Inactive) || it.message.as_deref() == Some("Cluster API removes the machine")).await;
+    desk.until("the Machine is deleted", |it| {
+        it.phase == Some(Phase::Inactive) || it.message.as_deref() == Some("Cluster API removes the machine")
+    })
+    .await;
     patch_pod(&test, "stuck", json!({ "metadata": { "finalizers": null } })).await;
     desk.reaches(Phase::Inactive).await;
     test.close().await;

@@ -1,11 +1,10 @@
 //! Every phase, and everything that can be asked for in it: it ends where the design says.
 
-
+use crate::fixtures::{Controller, Desk, SOON, always, condition, events, never, testbed};
 use fivespot_api::{Phase, keys};
 use fivespot_testbed::provider::{Behaviour, Removal};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{TestNamespace, Testbed};
-use crate::fixtures::{Controller, Desk, SOON, always, condition, events, never, testbed};
 use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -166,7 +165,10 @@ async fn one(testbed: &Testbed, test: &TestNamespace, (start, ask, end): (Start,
             assert_eq!(desk.children().await, (true, true, true), "{name}");
             let machine = desk.machine().await.unwrap();
             assert!(machine.metadata.deletion_timestamp.is_none(), "{name}");
-            assert!(!machine.metadata.annotations.unwrap_or_default().keys().any(|it| it.contains("exclude")), "{name}");
+            assert!(
+                !machine.metadata.annotations.unwrap_or_default().keys().any(|it| it.contains("exclude")),
+                "{name}"
+            );
             assert!(status.shutdown_started_at.is_none(), "{name}: {status:#?}");
             eventually(&format!("{name}: its Node takes pods"), SOON, async || {
                 desk.nodes().get(&desk.node_name()).await.is_ok_and(|it| it.spec.unwrap().unschedulable != Some(true))
@@ -320,7 +322,8 @@ async fn budget(desk: &Desk<'_>) {
 
 /// A Cluster that takes no machine for now. Nobody needs it to be more than that.
 async fn paused_cluster(test: &TestNamespace) {
-    let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
+    let resource =
+        kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
     let spec: Value = json!({ "spec": {
         "paused": true,
         "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "RemoteCluster", "name": "paused" },

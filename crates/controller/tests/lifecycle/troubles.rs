@@ -298,4 +298,3 @@ async fn what_the_status_is_made_to_say_gets_nobody_to_delete_anything() {
     configs.get("precious").await.unwrap();
     test.close().await;
 }
-

@@ -50,13 +50,17 @@ async fn a_machine_lives_its_day_in_another_cluster_and_a_node_of_its_name_here_
     let node = there.get(&desk.node_name()).await.unwrap();
     assert_eq!(running.node_ref.unwrap().uid, node.metadata.uid);
 
-    let team = Namespace { metadata: kube::core::ObjectMeta { name: Some("team".into()), ..Default::default() }, ..Default::default() };
+    let team = Namespace {
+        metadata: kube::core::ObjectMeta { name: Some("team".into()), ..Default::default() },
+        ..Default::default()
+    };
     Api::<Namespace>::all(elsewhere.client()).create(&PostParams::default(), &team).await.unwrap();
     pod_on(&elsewhere.client(), "team", ("web", &desk.node_name()), &json!({ "app": "web" })).await;
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(elsewhere.client(), "team");
     budgets.create(&PostParams::default(), &a_budget("web")).await.unwrap();
     desk.reschedule(&never()).await;
-    desk.until("held", |it| it.message.as_deref() == Some("draining: 1 of 1 pod left, 1 blocked by PDB team/web")).await;
+    desk.until("held", |it| it.message.as_deref() == Some("draining: 1 of 1 pod left, 1 blocked by PDB team/web"))
+        .await;
     assert_eq!(there.get(&desk.node_name()).await.unwrap().spec.unwrap().unschedulable, Some(true));
     budgets.delete("web", &DeleteParams::default()).await.unwrap();
     desk.reaches(Phase::Inactive).await;

@@ -6,6 +6,7 @@ use fivespot_api::{Phase, ReclaimStatus};
 use super::Situation;
 use crate::observed::{Cluster, Slot};
 use crate::plan::Standing;
+use crate::validate::SpecErrors;
 
 /// A standing that keeps all that the status remembers.
 pub(super) fn keeping(situation: &Situation<'_>, phase: Phase, ready: Ready, message: impl Into<String>) -> Standing {
@@ -30,14 +31,15 @@ pub(super) fn empty(situation: &Situation<'_>, phase: Phase, ready: Ready, messa
 fn reclaim(situation: &Situation<'_>) -> Option<ReclaimStatus> {
     let stored = &situation.seen.stored;
     let enabled_again = situation.intent.enabled && !stored.reclaiming;
-    let forgiven = |it: ReclaimStatus| ReclaimStatus { schedule_disabled: it.schedule_disabled && !enabled_again, ..it };
+    let forgiven =
+        |it: ReclaimStatus| ReclaimStatus { schedule_disabled: it.schedule_disabled && !enabled_again, ..it };
     stored.reclaim.clone().map(forgiven)
 }
 
 /// Whether what the spec names can be used.
 fn references(situation: &Situation<'_>) -> ReferencesValid {
     let seen = situation.seen;
-    if let Some(wrong) = situation.spec.err().and_then(|errors| errors.reference()) {
+    if let Some(wrong) = situation.spec.err().and_then(SpecErrors::reference) {
         return wrong;
     }
     let taken = matches!(seen.machine, Slot::Foreign)

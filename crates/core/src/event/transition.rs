@@ -14,7 +14,9 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
     let mut events = Vec::new();
 
     match (machine(before), machine(after)) {
-        (None, Some((name, _))) => events.push(Event::new(Reason::MachineCreated, format!("Machine {name} was created"))),
+        (None, Some((name, _))) => {
+            events.push(Event::new(Reason::MachineCreated, format!("Machine {name} was created")));
+        }
         (Some((name, _)), None) => events.push(Event::new(Reason::MachineDeleted, format!("Machine {name} is gone"))),
         (Some((name, old)), Some((_, new))) if old != new => {
             events.push(Event::new(Reason::MachineDeleted, format!("Machine {name} is gone")));
@@ -54,13 +56,13 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
 }
 
 fn phase_reached(before: Option<Phase>, after: Option<Phase>) -> Option<Reason> {
-    match (before, after?) {
-        (Some(Phase::ShuttingDown), Phase::Active) => None,
-        (_, Phase::Active) => Some(Reason::ScheduleActivated),
-        (Some(Phase::Active), Phase::ShuttingDown) => Some(Reason::ScheduleDeactivated),
-        (_, Phase::EmergencyRemove) => Some(Reason::EmergencyReclaim),
-        (Some(Phase::EmergencyRemove), Phase::Disabled) => None,
-        (_, Phase::Disabled) => Some(Reason::ScheduleDisabled),
-        (_, Phase::Pending | Phase::ShuttingDown | Phase::Inactive | Phase::Terminated | Phase::Error) => None,
+    match after? {
+        // A machine that is taken back is told of by the decision itself.
+        Phase::Active => (before != Some(Phase::ShuttingDown)).then_some(Reason::ScheduleActivated),
+        Phase::ShuttingDown => (before == Some(Phase::Active)).then_some(Reason::ScheduleDeactivated),
+        // A schedule that a reclaim disabled has an event of its own.
+        Phase::Disabled => (before != Some(Phase::EmergencyRemove)).then_some(Reason::ScheduleDisabled),
+        Phase::EmergencyRemove => Some(Reason::EmergencyReclaim),
+        Phase::Pending | Phase::Inactive | Phase::Terminated | Phase::Error => None,
     }
 }

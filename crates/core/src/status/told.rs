@@ -8,6 +8,7 @@ use super::{Blocked, Done};
 use crate::decide::Situation;
 use crate::observed::{Health, Node, Observed};
 use crate::plan::Standing;
+use crate::validate::SpecErrors;
 
 /// The same sentence for a Machine that was just created and for one that is seen on its way: it is one write less.
 const NOT_YET: &str = "the machine has not become a Node yet";
@@ -34,7 +35,7 @@ fn blocked(pods: &[Blocked]) -> Option<String> {
 }
 
 pub(super) fn scheduled(situation: &Situation<'_>, standing: &Standing) -> (Scheduled, String) {
-    if let Some(errors) = situation.spec.err().and_then(|it| it.of_schedule()) {
+    if let Some(errors) = situation.spec.err().and_then(SpecErrors::of_schedule) {
         return (Scheduled::InvalidSchedule, errors.to_string());
     }
     let reclaimed = standing.reclaim.as_ref().filter(|it| it.schedule_disabled);

@@ -427,7 +427,7 @@ impl View {
             let situation =
                 Situation { intent: &intent, spec: Ok(spec(self.window)), seen: &seen, now: instant(self.instant) };
             match decide(situation) {
-                Decision::Do(plan) => break plan,
+                Decision::Do(plan) => break *plan,
                 Decision::Look(look) => looks.push(look),
             }
         };

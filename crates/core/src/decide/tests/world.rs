@@ -160,7 +160,7 @@ impl World {
         loop {
             let seen = self.observe(&looks);
             match decide(Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now }) {
-                Decision::Do(plan) => return plan,
+                Decision::Do(plan) => return *plan,
                 Decision::Look(look) => {
                     assert!(!looks.contains(&look), "{look:?} is asked for twice: {self:#?}");
                     looks.push(look);
@@ -290,12 +290,7 @@ fn pod(verdict: Verdict) -> NodePod {
 }
 
 fn child(uid: &str) -> ProviderChild {
-    ProviderChild {
-        uid: uid.to_owned(),
-        deleting: false,
-        adopted_by: None,
-        fingerprint: Some(FINGERPRINT.to_owned()),
-    }
+    ProviderChild { uid: uid.to_owned(), deleting: false, adopted_by: None, fingerprint: Some(FINGERPRINT.to_owned()) }
 }
 
 fn machine(uid: &str, health: Health) -> Machine {
