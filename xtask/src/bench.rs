@@ -6,5 +6,8 @@ use crate::shell::{self, cargo};
 
 /// Every benchmark of the workspace, one after the other, so that none disturbs another.
 pub(crate) fn run() -> Result<()> {
-    shell::run(&mut cargo(&["bench", "--package", "fivespot-schedule", "--bench", "next_change"]))
+    for (package, bench) in [("fivespot-schedule", "next_change"), ("fivespot-controller", "boundary")] {
+        shell::run(&mut cargo(&["bench", "--package", package, "--bench", bench]))?;
+    }
+    Ok(())
 }

@@ -11,4 +11,5 @@ mod drain;
 mod phases;
 mod process;
 mod troubles;
+mod versions;
 mod workload;

@@ -142,3 +142,27 @@ fn what_an_act_relies_on_is_stored_before_it() {
         }
     }
 }
+
+#[test]
+fn a_status_never_claims_what_was_not_seen_or_done() {
+    for start in every_start() {
+        let plan = start.decide();
+        let (after, status) = start.after(&plan);
+        let claims = after.false_claims(&status);
+        assert!(claims.is_empty() || after.is_deleted(), "{claims:?}\n{start:#?}\n{plan:#?}\n{status:#?}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_carried_out_twice_does_nothing_the_second_time() {
+    for start in every_start() {
+        let plan = start.decide();
+        let (once, _) = start.after(&plan);
+        if once.is_deleted() {
+            continue;
+        }
+        let mut twice = once.clone();
+        twice.carry_out(&plan);
+        assert!(twice.is_like(&once), "{plan:#?}\n{once:#?}\n{twice:#?}");
+    }
+}

@@ -1,9 +1,10 @@
 //! One object, its children, a Node with a pod, and a Cluster API that finishes what it is asked: enough to carry out
 //! decisions to their end, and small enough to start from everywhere.
 
-use fivespot_api::{Phase, ReclaimStatus};
+use fivespot_api::{Phase, ReclaimStatus, ScheduledMachineStatus};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::children::MachineVersion;
 use crate::decide::{Situation, decide};
 use crate::drain::Verdict;
 use crate::intent::Intent;
@@ -12,6 +13,7 @@ use crate::observed::{
     Ref, Refs, Slot, Stored, Wanted,
 };
 use crate::plan::{Action, Decision, Look, Plan, Role, Standing};
+use crate::status::{Done, Subject, fold};
 use crate::validate::{Standard, ValidSpec, validate};
 
 /// What all children are made from.
@@ -147,26 +149,98 @@ impl World {
     }
 
     pub(super) fn decide(&self) -> Plan {
-        let intent = Intent {
-            deleted: self.asked.deleted,
-            killed: self.asked.killed,
-            enabled: self.asked.enabled,
-            reclaimable: true,
-            graceful_shutdown_timeout: SignedDuration::from_mins(5),
-            node_drain_timeout: SignedDuration::from_mins(2),
-        };
         let spec = spec(self.asked.window);
+        let intent = self.intent();
+        let seen = self.seen();
+        match decide(Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now }) {
+            Decision::Do(plan) => *plan,
+            Decision::Look(look) => panic!("{look:?} is asked for twice: {self:#?}"),
+        }
+    }
+
+    /// What is seen, with all that a decision asks to look at.
+    fn seen(&self) -> Observed {
+        let spec = spec(self.asked.window);
+        let intent = self.intent();
         let mut looks = Vec::new();
         loop {
             let seen = self.observe(&looks);
             match decide(Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now }) {
-                Decision::Do(plan) => return *plan,
+                Decision::Do(_) => return seen,
                 Decision::Look(look) => {
                     assert!(!looks.contains(&look), "{look:?} is asked for twice: {self:#?}");
                     looks.push(look);
                 }
             }
         }
+    }
+
+    fn intent(&self) -> Intent {
+        Intent {
+            deleted: self.asked.deleted,
+            killed: self.asked.killed,
+            enabled: self.asked.enabled,
+            reclaimable: true,
+            graceful_shutdown_timeout: SignedDuration::from_mins(5),
+            node_drain_timeout: SignedDuration::from_mins(2),
+        }
+    }
+
+    /// The world after all acts of a plan, and what the status then says.
+    pub(super) fn after(&self, plan: &Plan) -> (World, ScheduledMachineStatus) {
+        let (spec, intent, seen) = (spec(self.asked.window), self.intent(), self.seen());
+        let mut after = self.clone();
+        after.carry_out(plan);
+        let made = |it: &Action| *it == Action::CreateChildren;
+        let done = Done {
+            machine: plan.actions.iter().any(made).then(|| after.machine.ours().unwrap().uid.clone()),
+            ..Done::default()
+        };
+        let before = ScheduledMachineStatus::default();
+        let subject = Subject {
+            name: "a",
+            namespace: "default",
+            generation: Some(1),
+            machine_version: MachineVersion::V1Beta2,
+            before: &before,
+        };
+        let situation = Situation { intent: &intent, spec: Ok(&spec), seen: &seen, now: self.now };
+        let status = fold(subject, &situation, &plan.standing, &done);
+        (after, status)
+    }
+
+    /// What a status claims that is not so in this world.
+    pub(super) fn false_claims(&self, status: &ScheduledMachineStatus) -> Vec<&'static str> {
+        let uid = self.machine.ours().map(|it| it.uid.clone());
+        let running = self.machine.ours().is_some_and(|it| it.health == Health::Running);
+        let nothing = uid.is_none() && self.bootstrap.is_none() && self.infrastructure.is_none();
+        let everything = uid.is_some() && self.bootstrap.is_some() && self.infrastructure.is_some();
+        let ready = status.conditions.iter().find(|it| it.type_ == "Ready").unwrap();
+        let machine_ready = status.conditions.iter().find(|it| it.type_ == "MachineReady").unwrap();
+        let over = matches!(status.phase, Some(Phase::Inactive | Phase::Terminated));
+        [
+            (status.machine_ref.as_ref().is_some_and(|it| it.uid != uid), "a Machine that is not there"),
+            (status.node_ref.is_some() && self.node.is_none(), "a Node that is not there"),
+            (status.phase == Some(Phase::Active) && !everything, "Active without all children"),
+            (over && !nothing, "nothing is left, and something is"),
+            (ready.status == "True" && !(running && self.node.is_some()), "Ready without a Node"),
+            (machine_ready.status == "True" && !running, "a Machine that runs"),
+            (status.bootstrap_ref.is_none() && self.bootstrap.is_some(), "no bootstrap object"),
+            (status.infrastructure_ref.is_none() && self.infrastructure.is_some(), "no infrastructure object"),
+        ]
+        .into_iter()
+        .filter_map(|(claimed, what)| claimed.then_some(what))
+        .collect()
+    }
+
+    /// Whether nothing but the clock has moved, and nothing but the names of machines that were made.
+    pub(super) fn is_like(&self, other: &World) -> bool {
+        same(&World { made: 0, ..self.clone() }, &World { made: 0, ..other.clone() })
+    }
+
+    /// Carries out all acts of a plan.
+    pub(super) fn carry_out(&mut self, plan: &Plan) {
+        plan.actions.iter().for_each(|it| self.act(it));
     }
 
     /// Carries out the first acts of a plan, then dies.
