@@ -25,6 +25,12 @@ impl Access {
         Self { token: token.into(), ..self.clone() }
     }
 
+    /// The same user's way to the same API server, through a proxy before it.
+    #[must_use]
+    pub fn through(&self, proxy: &crate::fault_proxy::FaultProxy) -> Self {
+        Self { server: proxy.server(), ..self.clone() }
+    }
+
     /// `https://127.0.0.1:<port>`.
     pub fn server(&self) -> &str {
         &self.server

@@ -110,6 +110,11 @@ impl ControlPlane {
         self.write_kubeconfig(user, &access)
     }
 
+    /// Who signs its certificates.
+    pub(crate) fn authority(&self) -> &crate::certificates::Authority {
+        &self.blueprint.credentials.authority
+    }
+
     /// What the API server was asked, by whom.
     pub fn audit(&self) -> AuditLog {
         AuditLog::at(self.blueprint.audit_log())

@@ -27,6 +27,7 @@ mod certificates;
 mod cluster;
 pub mod control_plane;
 mod evidence;
+pub mod fault_proxy;
 pub mod kwok;
 mod manifest;
 mod namespace;
@@ -41,5 +42,6 @@ pub mod wait;
 
 pub use access::Access;
 pub use control_plane::{ControlPlane, ControlPlaneOptions, StartError};
+pub use fault_proxy::FaultProxy;
 pub use namespace::TestNamespace;
 pub use testbed::{Fleet, Testbed, shared, shared_control_plane, shared_with_crd};
