@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
@@ -58,7 +58,7 @@ where
 
     /// Takes what a watch tells. What it was before comes back, so that whoever cares can see what changed.
     pub(crate) fn hear(&self, event: Event<K>) -> Heard<K> {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.lock();
         match event {
             Event::Apply(object) => {
                 let before = self.known(&object);
@@ -88,17 +88,33 @@ where
         }
     }
 
-    /// Takes the answer to a write of ours.
-    pub(crate) fn wrote(&self, object: K) -> Heard<K> {
+    /// Takes an object that the API server has just shown us: one that we made, or that we asked for.
+    pub(crate) fn saw(&self, object: K) -> Heard<K> {
         self.hear(Event::Apply(object))
+    }
+
+    /// Takes the answer to a write of ours to an object that was known. A watch can be faster than an answer: what it has
+    /// told to be gone does not come back by one.
+    pub(crate) fn wrote(&self, object: K) -> Heard<K> {
+        let mut writer = self.lock();
+        let before = self.known(&object).filter(|it| it.uid() == object.uid() && is_newer(&object, it));
+        if before.is_none() {
+            return Heard::Nothing;
+        }
+        writer.apply_watcher_event(&Event::Apply(object.clone()));
+        Heard::Changed { before, after: object }
     }
 
     /// Takes it that an object is not there any more.
     pub(crate) fn found_gone(&self, object: &K) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.lock();
         if self.known(object).is_some_and(|it| it.uid() == object.uid()) {
             writer.apply_watcher_event(&Event::Delete(object.clone()));
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer<K>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, object: &K) -> Option<Arc<K>> {
@@ -132,5 +148,38 @@ fn is_newer<K: Resource>(a: &K, b: &K) -> bool {
     match (version(a), version(b)) {
         (Some(a), Some(b)) => a > b,
         (None, _) | (_, None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+
+    use super::*;
+
+    fn node(version: u32) -> Node {
+        let mut node = Node::default();
+        node.metadata.name = Some("n1".to_owned());
+        node.metadata.uid = Some("u1".to_owned());
+        node.metadata.resource_version = Some(version.to_string());
+        node
+    }
+
+    #[test]
+    fn an_answer_that_is_newer_than_the_watch_counts() {
+        let cache = Cache::<Node>::new(());
+        cache.hear(Event::Apply(node(1)));
+        cache.wrote(node(2));
+        cache.hear(Event::Apply(node(1)));
+        assert_eq!(cache.get_global("n1").unwrap().metadata.resource_version.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn what_is_gone_does_not_come_back_by_an_answer_that_is_late() {
+        let cache = Cache::<Node>::new(());
+        cache.hear(Event::Apply(node(1)));
+        cache.hear(Event::Delete(node(3)));
+        assert!(matches!(cache.wrote(node(2)), Heard::Nothing));
+        assert!(cache.get_global("n1").is_none());
     }
 }

@@ -39,11 +39,16 @@ impl Machines {
         claim(machine).is_some_and(|claim| lock(&self.claims).get(&claim).is_none_or(|it| it.len() <= 1))
     }
 
+    /// Takes a Machine that we made, or that we asked for.
+    pub(crate) fn saw(&self, mut machine: Machine) {
+        machine.trim();
+        self.note_claims(&self.cache.saw(machine));
+    }
+
     /// Takes the answer to a write of ours.
     pub(crate) fn wrote(&self, mut machine: Machine) {
         machine.trim();
-        let heard = self.cache.wrote(machine);
-        self.note_claims(&heard);
+        self.note_claims(&self.cache.wrote(machine));
     }
 
     fn note_claims(&self, heard: &Heard<Machine>) {

@@ -152,6 +152,11 @@ impl Reach {
         self.nodes.get(name)
     }
 
+    /// Takes a Node that we asked for.
+    pub(crate) fn saw(&self, node: Node) {
+        self.nodes.saw(node);
+    }
+
     /// Takes the answer to a write of ours.
     pub(crate) fn wrote(&self, node: Node) {
         self.nodes.wrote(node);

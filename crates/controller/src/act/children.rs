@@ -62,7 +62,7 @@ impl Pass<'_> {
             Err(error) => return Err(Trouble::of(&what, &error)),
         };
         let uid = machine.uid().unwrap_or_default();
-        self.context.machines.wrote(machine);
+        self.context.machines.saw(machine);
         Ok(uid)
     }
 

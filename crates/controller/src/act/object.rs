@@ -58,7 +58,9 @@ impl Pass<'_> {
         match answer {
             Ok(mut object) => {
                 object.metadata.managed_fields = None;
-                if let Heard::Changed { before, after } = self.context.objects.wrote(object.clone()) {
+                if is_over(&object) {
+                    self.context.objects.found_gone(&object);
+                } else if let Heard::Changed { before, after } = self.context.objects.wrote(object.clone()) {
                     let phase = |it: &ScheduledMachine| it.status.as_ref().and_then(|it| it.phase);
                     self.context.metrics.moved(before.as_deref().and_then(phase), phase(&after));
                 }
@@ -76,4 +78,9 @@ impl Pass<'_> {
     fn api(&self) -> Api<ScheduledMachine> {
         Api::namespaced(self.context.client.clone(), &self.key.namespace)
     }
+}
+
+/// Whether this was the last that anybody saw of an object: it was being deleted, and nothing holds it any more.
+fn is_over(object: &ScheduledMachine) -> bool {
+    object.metadata.deletion_timestamp.is_some() && object.finalizers().is_empty()
 }

@@ -63,7 +63,7 @@ async fn look_at_children(
     seen.machine = match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
         Ok(Some(machine)) => {
             let slot = machine_slot(&machine, &uid);
-            context.machines.wrote(machine);
+            context.machines.saw(machine);
             slot
         }
         Ok(None) => Slot::Absent,
@@ -116,7 +116,7 @@ async fn look_at_node(context: &Context, key: &Key, seen: &mut Observed) {
     match within(WORKLOAD, "cannot read the Node", nodes.get_opt(&name)).await {
         Ok(Ok(Some(found))) => {
             seen.node = node::ours(context, &machine, &found);
-            reach.wrote(found);
+            reach.saw(found);
         }
         Ok(Ok(None)) => seen.node = Node::None,
         Ok(Err(error)) => {

@@ -92,6 +92,11 @@ impl Nodes {
         lock(&self.watched).retain(|it| !Arc::ptr_eq(it, watched));
     }
 
+    pub(crate) fn saw(&self, mut node: Node) {
+        trim(&mut node);
+        self.cache.saw(node);
+    }
+
     pub(crate) fn wrote(&self, mut node: Node) {
         trim(&mut node);
         self.cache.wrote(node);
