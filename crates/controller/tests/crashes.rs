@@ -14,6 +14,7 @@ use std::time::Duration;
 use fivespot_api::{Phase, keys};
 use fivespot_testbed::audit::{AuditEntry, AuditMark};
 use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
+use fivespot_testbed::process::Signal;
 use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, REMOTE_MACHINE};
 use fivespot_testbed::provider::{Behaviour, Provider, Removal};
 use fivespot_testbed::wait::eventually;
@@ -47,6 +48,27 @@ async fn killed_after_any_write_of_a_kill_nothing_is_left() {
 #[tokio::test]
 async fn killed_after_any_write_of_a_deletion_nothing_is_left() {
     Stage::set(Flow::Deletion).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn started_again_while_all_is_at_rest_it_writes_nothing() {
+    let stage = Stage::set(Flow::Activation).await;
+    let mut controller = stage.start().await;
+    let desk = Desk::new(&stage.test, "resting");
+    desk.create(&always(), &json!({})).await;
+    let before = desk.runs().await;
+    stage.rests().await;
+    let writes = stage.proxy.writes().len();
+    controller.signal(Signal::KILL);
+    controller.ended().await;
+
+    let restarted = stage.start().await;
+    eventually("it has found the Node", SOON, async || restarted.log().contains("the workload cluster is connected"))
+        .await;
+    stage.rests().await;
+    assert_eq!(stage.proxy.writes()[writes..], []);
+    assert_eq!(desk.status().await, before);
+    stage.test.close().await;
 }
 
 /// What a person does, and what is to come of it.

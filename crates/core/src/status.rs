@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::children::{ChildNames, MachineVersion};
 use crate::decide::Situation;
-use crate::observed::{Node, Ref, Refs};
+use crate::observed::{Health, Machine, Node, Ref, Refs};
 use crate::plan::Standing;
 
 pub use diff::merge_patch;
@@ -87,9 +87,11 @@ pub fn fold(
     let before = subject.before;
     let standing = &with_failure(standing, done, subject);
     let schedule = situation.spec.ok().map(|it| &it.schedule);
+    let node_stands = is_being_connected(situation, before);
+    let health_stands = node_stands && [before.phase, Some(standing.phase)] == [Some(Phase::Active); 2];
     let mut status = ScheduledMachineStatus {
         phase: Some(standing.phase),
-        message: Some(told::message(standing, done)),
+        message: before.message.clone().filter(|_| health_stands).or_else(|| Some(told::message(standing, done))),
         in_schedule: schedule.map(|it| it.is_open(situation.now)),
         conditions: before.conditions.clone(),
         machine_ref: machine_ref(subject, situation, done),
@@ -112,14 +114,26 @@ pub fn fold(
         observed_generation: if done.failure.is_some() { before.observed_generation } else { subject.generation },
     };
     let mut condition = |new: NewCondition| set(&mut status.conditions, new, situation.now);
-    condition(NewCondition::new(standing.ready, told::message(standing, done), subject.generation));
+    if !health_stands {
+        condition(NewCondition::new(standing.ready, told::message(standing, done), subject.generation));
+    }
     let (scheduled, message) = told::scheduled(situation, standing);
     condition(NewCondition::new(scheduled, message, subject.generation));
     let (machine_ready, message) = told::machine_ready(seen, done);
-    condition(NewCondition::new(machine_ready, message, subject.generation));
+    if !node_stands {
+        condition(NewCondition::new(machine_ready, message, subject.generation));
+    }
     let message = told::references(standing, situation, done);
     condition(NewCondition::new(standing.references, message, subject.generation));
     status
+}
+
+/// Whether it will be known in a moment how a machine is of which something has been told before: a controller that has
+/// just been started is connecting to its cluster. What was told stands until then, so that a restart is no news.
+fn is_being_connected(situation: &Situation<'_>, before: &ScheduledMachineStatus) -> bool {
+    let told_of = before.machine_ref.as_ref().and_then(|it| it.uid.as_ref());
+    let same = |it: &Machine| it.health == Health::Running && told_of == Some(&it.uid);
+    situation.seen.node == Node::Sought && situation.seen.machine.ours().is_some_and(same)
 }
 
 /// Where a machine stands whose acts failed: what the status remembers stays, since nobody got further.
