@@ -3,6 +3,7 @@
 mod bench;
 mod generate;
 mod lint;
+mod sandbox;
 mod shell;
 mod test;
 mod tools;
@@ -22,6 +23,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the whole product on this machine, with two machines to play with, until Ctrl-C
+    Sandbox,
     /// Check everything that CI checks: generated files, lints, and every test on the real control plane
     Test(test::Arguments),
     /// Write the generated files: the CRD and the API reference
@@ -34,6 +37,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match arguments::<Arguments>().command {
+        Command::Sandbox => sandbox::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Gen(arguments) => generate::run(&arguments),
         Command::Lint => lint::run(),

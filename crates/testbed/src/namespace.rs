@@ -45,8 +45,13 @@ impl ControlPlane {
             .create(&PostParams::default(), &namespace)
             .await
             .unwrap_or_else(|error| panic!("namespace {name} was not made: {error}"));
+        self.existing_namespace(&name)
+    }
+
+    /// A namespace that is there already, such as `default`.
+    pub fn existing_namespace(&self, name: &str) -> TestNamespace {
         let evidence = self.run_dir().path().join(format!("evidence-{name}.txt"));
-        TestNamespace { name, client, access: self.admin().clone(), evidence }
+        TestNamespace { name: name.to_owned(), client: self.client(), access: self.admin().clone(), evidence }
     }
 }
 

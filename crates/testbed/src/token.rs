@@ -8,8 +8,8 @@ use kube::api::PostParams;
 use crate::access::Access;
 use crate::control_plane::ControlPlane;
 
-/// Longer than any test.
-const LIFETIME_SECONDS: i64 = 6 * 60 * 60;
+/// Longer than any test, and than a sandbox that somebody forgot.
+const LIFETIME_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 impl ControlPlane {
     /// The access of a `ServiceAccount`, by a token the API server issues for it (`TokenRequest`).
