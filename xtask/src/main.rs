@@ -11,7 +11,7 @@ mod tools;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fivespot_entry::{Failure, arguments, finish};
+use fivespot_entry::{Failure, arguments, chain, finish};
 
 /// Repository commands of 5-Spot
 #[derive(Debug, Parser)]
@@ -43,5 +43,5 @@ fn main() -> ExitCode {
         Command::Lint => lint::run(),
         Command::Bench => bench::run(),
     };
-    finish(result.map_err(|error| Failure::Failed(format!("{error:#}"))))
+    finish(result.map_err(|error| Failure::Failed(chain(error.as_ref()))))
 }

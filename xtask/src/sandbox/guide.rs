@@ -11,6 +11,9 @@ use super::shown;
 /// The machine of the example.
 const SCHEDULED: &str = "business-hours-worker";
 
+/// Without the example's holidays, or it would not come on one.
+const AROUND_THE_CLOCK: &str = r#"{"schedule":{"daysOfWeek":["mon-sun"],"hoursOfDay":["0-23"],"overrides":[]}}"#;
+
 /// What there is to say.
 pub(super) struct Guide {
     pub(super) took: Duration,
@@ -54,8 +57,8 @@ fn changes() -> Vec<Try> {
         (patch(OPEN_NOW, r#"{"killSwitch":false}"#), "back to its schedule, so in again"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":false}}"#), "leave it as it is, whatever the clock says"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":true}}"#), "mind the clock again"),
-        (patch(SCHEDULED, r#"{"schedule":{"daysOfWeek":["mon-sun"],"hoursOfDay":["0-23"]}}"#), "open now: it comes"),
-        (patch(SCHEDULED, r#"{"schedule":{"timezone":"Mars/Olympus"}}"#), "a mistake: kubectl describe says which"),
+        (patch(SCHEDULED, AROUND_THE_CLOCK), "the other around the clock, so it comes now"),
+        (patch(SCHEDULED, r#"{"schedule":{"timezone":"Mars/Olympus"}}"#), "a mistake, and kubectl describe says which"),
     ]
     .map(|(command, shows)| Try { command, shows })
     .into()
