@@ -52,11 +52,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// How many tests of one binary run at once, where the caller does not say.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
 /// Runs every test of the workspace and counts what each binary says of itself.
 fn cargo_test(filter: Option<&str>, tally: &mut Tally) -> Result<()> {
     println!("\n==> tests");
     let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     command.args(filter).stdout(Stdio::piped());
+    // Most tests wait for servers rather than for a core.
+    if std::env::var_os(TEST_THREADS).is_none() {
+        command.env(TEST_THREADS, "4");
+    }
     let told = tell(&command);
     let mut child = command.spawn().with_context(|| format!("starting {told}"))?;
     let output = child.stdout.take().context("the output of cargo test")?;

@@ -1,5 +1,8 @@
 //! Events, published behind the work: never ahead of a write, and never in its way.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use fivespot_api::ScheduledMachine;
 use fivespot_core::children::label_value;
 use fivespot_core::event::{Event, Weight};
@@ -9,12 +12,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 
 /// The longest text that the API server takes.
 const LONGEST_NOTE: usize = 1024;
 /// How many may wait to be published. An API server that is away for long loses the rest, which is told in the log.
 const WAITING: usize = 10_000;
+
+/// How long an event waits at most while all turns to write are taken, and how often it looks.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Where events are handed in.
 #[derive(Clone)]
@@ -25,10 +33,14 @@ pub(crate) struct Announcer {
 
 impl Announcer {
     /// Publishes what is handed in, one after the other, until everybody who could hand something in is gone.
-    pub(crate) fn start(client: Client, instance: String) -> (Self, tokio::task::JoinHandle<()>) {
+    pub(crate) fn start(client: Client, instance: String, writes: Arc<Semaphore>) -> Self {
         let (sender, mut waiting) = mpsc::channel::<KubeEvent>(WAITING);
-        let publisher = tokio::spawn(async move {
+        tokio::spawn(async move {
             while let Some(event) = waiting.recv().await {
+                let until = Instant::now() + LONGEST_WAIT;
+                while writes.available_permits() == 0 && Instant::now() < until {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
                 let events: Api<KubeEvent> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
                 if let Err(error) = events.create(&PostParams::default(), &event).await {
                     tracing::warn!(
@@ -39,7 +51,7 @@ impl Announcer {
                 }
             }
         });
-        (Announcer { sender, instance }, publisher)
+        Announcer { sender, instance }
     }
 
     /// Whether nothing waits to be published.

@@ -39,7 +39,7 @@ pub(crate) struct Context {
     /// What is remembered of each object between passes.
     patience: Mutex<HashMap<Key, Patience>>,
     /// So many writes may be under way at once.
-    pub(crate) writes: Semaphore,
+    pub(crate) writes: Arc<Semaphore>,
     pub(crate) announcer: Announcer,
     pub(crate) metrics: Arc<Metrics>,
     /// The process is to end.
@@ -52,7 +52,7 @@ pub(crate) struct Parts {
     pub(crate) served: Served,
     pub(crate) workloads: Workloads,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) writes: usize,
+    pub(crate) writes: Arc<Semaphore>,
     pub(crate) announcer: Announcer,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) stopping: CancellationToken,
@@ -71,7 +71,7 @@ impl Context {
             workloads,
             queue,
             patience: Mutex::default(),
-            writes: Semaphore::new(writes),
+            writes,
             announcer,
             metrics,
             stopping,

@@ -1,5 +1,7 @@
 //! The log: one line for each transition, written to standard error.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -17,6 +19,9 @@ pub(crate) fn start(format: LogFormat) {
         LogFormat::Json => registry
             .with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))
             .init(),
-        LogFormat::Text => registry.with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr)).init(),
+        LogFormat::Text => {
+            let colours = std::io::stderr().is_terminal();
+            registry.with(tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).init();
+        }
     }
 }

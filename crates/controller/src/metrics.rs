@@ -13,6 +13,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::trouble::Trouble;
+
 /// Everything that is counted.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -91,10 +93,28 @@ impl Metrics {
         registry.register("api_requests", "Requests to API servers", metrics.requests.clone());
         registry.register("errors", "Passes that did not get to their end", metrics.errors.clone());
         registry.register("build", "The build that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        for phase in Phase::ALL {
-            metrics.machines.get_or_create(&OfPhase { phase: phase.as_str() }).set(0);
-        }
+        metrics.begin_at_zero();
         Metrics { registry, ..metrics }
+    }
+
+    /// What was never counted is shown as zero, so that an alert on a change sees the first one.
+    fn begin_at_zero(&self) {
+        for phase in Phase::ALL {
+            self.machines.get_or_create(&OfPhase { phase: phase.as_str() }).set(0);
+        }
+        for (family, results) in [
+            (&self.evaluations, &["ok", "invalid"][..]),
+            (&self.reclaims, &["begun", "finished"]),
+            (&self.drains, &["drained", "timed_out"]),
+            (&self.evictions, &["evicted", "gone", "blocked", "failed"]),
+        ] {
+            for result in results {
+                family.get_or_create(&Resulting { result }).inc_by(0);
+            }
+        }
+        for error_type in Trouble::KINDS {
+            self.errors.get_or_create(&OfError { error_type }).inc_by(0);
+        }
     }
 
     /// The page that Prometheus reads.

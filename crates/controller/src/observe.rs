@@ -4,7 +4,7 @@ mod closer;
 mod node;
 
 use fivespot_api::{Phase, ScheduledMachine, keys};
-use fivespot_core::children::{self, ChildNames};
+use fivespot_core::children;
 use fivespot_core::observed::{self, Cluster, Health, Marks, Node, Observed, Pods, Slot, Stored};
 use fivespot_core::status::stored_refs;
 use fivespot_core::validate::ValidSpec;
@@ -21,7 +21,7 @@ pub(crate) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, s
     let status = object.status.clone().unwrap_or_default();
     let uid = object.uid().unwrap_or_default();
     let refs = stored_refs(&key.name, &status);
-    let known = context.machines.cache.get(&key.namespace, &ChildNames::of(&key.name).machine);
+    let known = context.machines.of(key);
     let machine = match &known {
         Some(machine) => machine_slot(machine, &uid),
         // A cache may lag behind: that a Machine is gone which was about to be made has to be seen for sure.

@@ -35,6 +35,12 @@ impl Scene {
     pub(crate) fn situation(&self) -> Situation<'_> {
         Situation { intent: &self.intent, spec: self.spec.as_ref(), seen: &self.seen, now: self.now }
     }
+
+    /// When the schedule changes next: that is not slept through, whatever else is waited for.
+    fn boundary(&self) -> Timestamp {
+        let next = self.spec.as_ref().ok().and_then(|spec| spec.schedule.next_change(self.now));
+        next.unwrap_or(Timestamp::MAX)
+    }
 }
 
 /// Looks at an object once. The answer is after how long to look again, if nothing happens before.
@@ -62,7 +68,7 @@ async fn pass(context: &Context, key: &Key, object: Arc<ScheduledMachine>, patie
         Err(trouble) => return failed(&mut Pass::new(context, key, &object, &scene), None, trouble, patience).await,
     };
     if let Some(at) = patience.wait_for(&plan.actions, now) {
-        return until(at, now);
+        return until(at.min(scene.boundary()), now);
     }
     let mut pass = Pass::new(context, key, &object, &scene);
     let outcome = match act::act(&mut pass, &plan.actions).await {
@@ -111,11 +117,11 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
     match patience.failed(actions, kind, now) {
         Verdict::Soon(at) => {
             tracing::info!(object = %pass.key, why = %trouble, "tried again soon");
-            until(at, now)
+            until(at.min(pass.scene.boundary()), now)
         }
         Verdict::Report(at) => {
             pass.report_failure(plan, &trouble).await;
-            until(at, now)
+            until(at.min(pass.scene.boundary()), now)
         }
     }
 }

@@ -7,6 +7,7 @@ use fivespot_api::ScheduledMachine;
 use fivespot_entry::{Failure, chain};
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,9 +53,9 @@ async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -
     let Some(served) = cluster_api(&client, &stopping).await else { return Ok(()) };
     tracing::info!(version = served.version.as_str(), "Cluster API is served");
 
-    let writes = usize::from(options.max_concurrent_writes);
-    let queue = Arc::new(Queue::new(writes));
-    let (announcer, _publisher) = Announcer::start(client.clone(), hostname());
+    let at_once = usize::from(options.max_concurrent_writes);
+    let (queue, writes) = (Arc::new(Queue::new(at_once)), Arc::new(Semaphore::new(at_once)));
+    let announcer = Announcer::start(client.clone(), hostname(), Arc::clone(&writes));
     let workloads = Workloads::new(Means {
         management: client.clone(),
         require_kubeconfig: options.require_kubeconfig,

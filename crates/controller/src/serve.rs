@@ -1,6 +1,6 @@
 //! Health and metrics over HTTP, on a thread of their own: they have to answer when nothing else does.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -64,8 +64,9 @@ pub(crate) fn serve(
         .build()
         .map_err(|error| Failure::failed("cannot start the thread for health and metrics", &error))?;
     let bind = |port: u16, flag: &str| {
-        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-        runtime.block_on(TcpListener::bind(address)).map_err(|error| {
+        // Both families; a host without IPv6 has the other.
+        let any = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+        runtime.block_on(TcpListener::bind(&any[..])).map_err(|error| {
             Failure::bad_input(format!(
                 "cannot listen on port {port}: {error}; choose another with {flag}, or 0 for any"
             ))

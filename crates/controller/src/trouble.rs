@@ -40,6 +40,9 @@ impl Trouble {
         }
     }
 
+    /// The words for the metric.
+    pub(crate) const KINDS: [&'static str; 5] = ["stale", "unavailable", "reference", "refused", "stopping"];
+
     /// The word for the metric.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

@@ -39,6 +39,11 @@ impl Machines {
         claim(machine).is_some_and(|claim| lock(&self.claims).get(&claim).is_none_or(|it| it.len() <= 1))
     }
 
+    /// The Machine of the name that an object gives to its own.
+    pub(crate) fn of(&self, object: &Key) -> Option<Arc<Machine>> {
+        self.cache.get(&object.namespace, &ChildNames::of(&object.name).machine)
+    }
+
     /// Takes a Machine that we made, or that we asked for.
     pub(crate) fn saw(&self, mut machine: Machine) {
         machine.trim();
@@ -218,7 +223,11 @@ fn hear_cluster(context: &Context, event: Event<Cluster>) {
         Heard::All => (None, None),
     };
     for object in context.objects.all() {
-        let joins = name.as_ref().is_none_or(|name| *name == object.spec.cluster_name);
+        let machine = context.machines.of(&key(object.as_ref()));
+        // A machine stays where it is when the spec is edited.
+        let joins = name.as_ref().is_none_or(|name| {
+            *name == object.spec.cluster_name || machine.is_some_and(|it| *name == it.spec.cluster_name)
+        });
         if joins && namespace.as_ref().is_none_or(|it| Some(it) == object.namespace().as_ref()) {
             context.queue.push(key(object.as_ref()));
         }

@@ -3,6 +3,7 @@
 //! The writes of an uninterrupted run are taken from the API server's audit log. Then, for each of them, a fresh object
 //! goes through the same flow, and the process is killed when the API server has carried out that write, before it hears
 //! of it. A new process has to bring it to the same end.
+#![allow(clippy::explicit_write, reason = "what a passing test prints in the usual way is kept from view")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
 
 mod fixtures;

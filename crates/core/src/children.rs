@@ -72,6 +72,7 @@ pub fn wanted(name: &str, spec: &ValidSpec) -> Wanted {
         name,
     };
     Wanted {
+        machine: names.machine,
         refs: Refs {
             bootstrap: child(&spec.bootstrap, names.bootstrap),
             infrastructure: child(&spec.infrastructure, names.infrastructure),

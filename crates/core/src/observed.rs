@@ -36,6 +36,8 @@ pub struct Observed {
 /// The children that a spec asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted {
+    /// Name of the Machine.
+    pub machine: String,
     /// The provider objects.
     pub refs: Refs,
     /// What they are made from: children of another fingerprint were made from a spec that has been edited since.

@@ -35,6 +35,7 @@ mod ports;
 pub mod process;
 pub mod provider;
 mod readiness;
+pub mod redirector;
 pub mod run_dir;
 mod testbed;
 mod token;

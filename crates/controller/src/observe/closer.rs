@@ -106,7 +106,7 @@ async fn provider(context: &Context, key: &Key, of: &Ref, uid: &str) -> Result<S
 
 /// Whether the Node is really not there. A cluster that does not answer is seen as one that cannot be reached.
 async fn look_at_node(context: &Context, key: &Key, seen: &mut Observed) {
-    let machine = context.machines.cache.get(&key.namespace, &ChildNames::of(&key.name).machine);
+    let machine = context.machines.of(key);
     let name = seen.machine.ours().and_then(|it| it.node.clone());
     let (Some(machine), Some(name), Some(reach)) = (machine, name, context.workloads.reach(key)) else {
         seen.node = Node::Sought;

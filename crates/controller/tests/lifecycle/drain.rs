@@ -177,7 +177,8 @@ async fn an_eject_asks_nobody_and_ends_pods_at_once() {
     desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
     desk.reaches(Phase::Terminated).await;
     audit.caught_up(&test.client).await;
-    let ours = audit.since(mark).filter(|it| it.user_agent.starts_with("5spot/") && it.is_write());
+    let ours = audit.since(mark).filter(|it| it.user_agent.starts_with("5spot/") && it.uri.contains(&test.name));
+    let ours = ours.writes();
     let done: Vec<String> = ours.0.iter().map(|it| format!("{} {}", it.verb, it.target())).collect();
     assert!(!done.contains(&"create pods/eviction".to_owned()), "{done:?}");
     for act in ["patch machines", "delete machines", "patch nodes", "delete pods"] {

@@ -1,25 +1,31 @@
 //! Cluster API in the version that the cluster serves.
 
 use fivespot_api::Phase;
+use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlaneOptions, Testbed};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, GroupVersionKind, PostParams};
 use serde_json::json;
 
-use crate::fixtures::{Controller, Desk, always, install};
+use crate::fixtures::{Controller, Desk, SOON, always, install};
 
 /// Whether a version of Cluster API's Machines and Clusters is served.
 async fn serve(testbed: &Testbed, version: &str, served: bool) {
     let kinds: Api<CustomResourceDefinition> = Api::all(testbed.client());
     for kind in ["machines.cluster.x-k8s.io", "clusters.cluster.x-k8s.io"] {
-        let mut definition = kinds.get(kind).await.unwrap();
-        for it in &mut definition.spec.versions {
-            if it.name == version {
-                it.served = served;
+        // Cluster API writes these too, so somebody may be faster.
+        eventually("the versions that are served are changed", SOON, async || {
+            let mut definition = kinds.get(kind).await.map_err(|error| error.to_string())?;
+            for it in &mut definition.spec.versions {
+                if it.name == version {
+                    it.served = served;
+                }
             }
-        }
-        kinds.replace(kind, &PostParams::default(), &definition).await.unwrap();
+            let written = kinds.replace(kind, &PostParams::default(), &definition).await;
+            written.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fivespot_api::Phase;
 use fivespot_testbed::kwok::Kwok;
 use fivespot_testbed::process::Signal;
+use fivespot_testbed::redirector::Redirector;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions, TestNamespace};
 use k8s_openapi::ByteString;
@@ -128,7 +129,7 @@ async fn a_kubeconfig_that_is_not_to_be_trusted_is_told_and_a_better_one_is_take
     let secret = test.api::<Secret>().get("edge-kubeconfig").await.unwrap();
     let good = String::from_utf8(secret.data.unwrap()["value"].0.clone()).unwrap();
 
-    // One that would run a program; one whose server accepts and says nothing.
+    // One that would run a program; one whose server accepts and says nothing; one that sends the token elsewhere.
     let mut plugin: serde_json::Value = serde_json::from_str(&good).unwrap();
     plugin["users"][0]["user"] = json!({ "exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "interactiveMode": "Never",
@@ -136,7 +137,16 @@ async fn a_kubeconfig_that_is_not_to_be_trusted_is_told_and_a_better_one_is_take
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut hanging: serde_json::Value = serde_json::from_str(&good).unwrap();
     hanging["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", silent.local_addr().unwrap()));
-    for (bad, told) in [(plugin.to_string(), "exec is not allowed"), (hanging.to_string(), "did not answer")] {
+    let elsewhere = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}/", elsewhere.local_addr().unwrap());
+    let redirector = Redirector::start(testbed.control_plane(), &target).await.unwrap();
+    let mut redirected: serde_json::Value = serde_json::from_str(&good).unwrap();
+    redirected["clusters"][0]["cluster"]["server"] = json!(redirector.server());
+    for (bad, told) in [
+        (plugin.to_string(), "exec is not allowed"),
+        (hanging.to_string(), "did not answer"),
+        (redirected.to_string(), "cannot be used"),
+    ] {
         controller.signal(Signal::TERM);
         controller.ended().await;
         write_kubeconfig(&test, &bad).await;
@@ -149,6 +159,8 @@ async fn a_kubeconfig_that_is_not_to_be_trusted_is_told_and_a_better_one_is_take
         write_kubeconfig(&test, &good).await;
         desk.runs().await;
     }
+    let followed = tokio::time::timeout(Duration::from_millis(100), elsewhere.accept()).await;
+    assert!(followed.is_err(), "a redirect was followed");
     test.close().await;
 }
 

@@ -4,7 +4,7 @@ use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
 
 use super::aim::Because;
-use super::{Sight, Situation, removal, standing};
+use super::{Sight, Situation, reclaim, removal, standing};
 use crate::observed::{Cordon, Marks, Node, Observed};
 use crate::plan::{Action, Plan, Standing};
 use crate::validate::SpecErrors;
@@ -14,12 +14,10 @@ pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
     if let Some(finishing) = finish_issued(situation)? {
         return Ok(finishing);
     }
-    let standing = standing::keeping(
-        situation,
-        Phase::Disabled,
-        Ready::ScheduleDisabled,
-        "the schedule is disabled: nothing is created or removed",
-    );
+    let reclaimed = situation.seen.stored.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
+    let message =
+        if reclaimed { reclaim::GIVEN_BACK } else { "the schedule is disabled: nothing is created or removed" };
+    let standing = standing::keeping(situation, Phase::Disabled, Ready::ScheduleDisabled, message);
     Ok(Plan {
         actions: undo_shutdown(situation.seen),
         standing: Standing { shutdown_started_at: None, ..standing },

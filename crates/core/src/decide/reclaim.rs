@@ -11,6 +11,9 @@ use super::{Situation, standing};
 use crate::observed::{Machine, Node, ReclaimRequest};
 use crate::plan::{Action, Plan, Standing};
 
+/// How it ends.
+pub(super) const GIVEN_BACK: &str = "given back to its owner; set schedule.enabled to true to return to the schedule";
+
 /// Whether a reclaim is under way, or begins now.
 pub(super) fn is_under_way(situation: &Situation<'_>) -> bool {
     situation.seen.stored.reclaiming || new_request(situation).is_some()
@@ -94,12 +97,7 @@ pub(super) fn finished(situation: &Situation<'_>) -> Plan {
         actions: aftermath(situation),
         standing: Standing {
             reclaim: record(situation, Schedule::Disabled),
-            ..standing::empty(
-                situation,
-                Phase::Disabled,
-                Ready::ScheduleDisabled,
-                "given back to its owner; set schedule.enabled to true to return to the schedule",
-            )
+            ..standing::empty(situation, Phase::Disabled, Ready::ScheduleDisabled, GIVEN_BACK)
         },
         events: Vec::new(),
         wake_at: None,

@@ -2,6 +2,7 @@
 
 use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
+use jiff::Unit;
 
 use super::aim::Because;
 use super::{Sight, Situation, hold, removal, standing};
@@ -11,7 +12,10 @@ use crate::plan::{Action, Look, Plan, Standing};
 
 pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
     match &situation.seen.machine {
-        Slot::Foreign => Ok(wrong(situation, "a Machine of the name is there already, and it is not ours")),
+        Slot::Foreign => {
+            let name = situation.seen.wanted.as_ref().map_or("", |it| it.machine.as_str());
+            Ok(wrong(situation, &taken("Machine", name)))
+        }
         Slot::Ours(machine) if machine.deleting => removal::graceful(situation, Because::Closed),
         Slot::Ours(machine) => keep(situation, machine),
         Slot::NotRead => Err(Look::Children),
@@ -47,6 +51,10 @@ fn health(machine: &Machine, node: &Node) -> (Ready, String) {
         (Health::Running, Node::Unreachable(why)) => {
             (Ready::Error, format!("the workload cluster does not answer: {why}"))
         }
+        (Health::Running, Node::None | Node::NotSeen) => {
+            let name = machine.node.as_deref().unwrap_or_default();
+            (Ready::Provisioning, format!("Node {name} is not there, or its providerID is not this machine's alone"))
+        }
         _ => (Ready::Provisioning, "the machine is on its way".to_owned()),
     }
 }
@@ -60,8 +68,9 @@ fn make(situation: &Situation<'_>) -> Sight<Plan> {
     if has_leftovers(seen, wanted)? {
         return removal::graceful(situation, Because::Closed);
     }
-    if [&seen.bootstrap, &seen.infrastructure].iter().any(|it| matches!(it, Slot::Foreign)) {
-        return Ok(wrong(situation, "an object of a child's name is there already, and it is not ours"));
+    let children = [(&seen.bootstrap, &wanted.refs.bootstrap), (&seen.infrastructure, &wanted.refs.infrastructure)];
+    if let Some((_, child)) = children.into_iter().find(|(slot, _)| matches!(slot, Slot::Foreign)) {
+        return Ok(wrong(situation, &taken(&child.kind, &child.name)));
     }
     if let Some(waiting) = wait(situation) {
         return Ok(waiting);
@@ -99,7 +108,8 @@ fn wait(situation: &Situation<'_>) -> Option<Plan> {
         Cluster::Present => {}
     }
     let held_off = situation.seen.held_off.as_ref().filter(|it| situation.now < it.until)?;
-    let message = format!("the last machine failed ({}): the next is made at {}", held_off.why, held_off.until);
+    let at = held_off.until.round(Unit::Second).unwrap_or(held_off.until);
+    let message = format!("the last machine failed ({}): the next is made at {at}", held_off.why);
     Some(Plan { wake_at: Some(held_off.until), ..waiting(Phase::Error, Ready::Error, &message) })
 }
 
@@ -131,6 +141,10 @@ fn has_leftovers(seen: &Observed, wanted: &Wanted) -> Sight<bool> {
         && (seen.stored.shutdown_started_at.is_some()
             || seen.stored.refs.as_ref() != Some(&wanted.refs)
             || children.iter().any(of_another)))
+}
+
+fn taken(kind: &str, name: &str) -> String {
+    format!("{kind} {name} is there already, and it is not ours; remove it, or rename this object")
 }
 
 /// Something that a person, or time, has to put right; a watch tells when it has.

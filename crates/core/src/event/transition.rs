@@ -30,8 +30,10 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
     let is = |status: &ScheduledMachineStatus, reason: Ready| ready(status).as_deref() == Some(reason.as_str());
     match (is(before, Ready::KillSwitchActive), is(after, Ready::KillSwitchActive)) {
         (false, true) => events.push(told(Reason::KillSwitchActivated)),
-        (true, false) if !is(after, Ready::Error) => events.push(told(Reason::KillSwitchReset)),
-        _ if before.phase != after.phase => events.extend(phase_reached(before.phase, after.phase).map(told)),
+        (true, false) if !is(after, Ready::Error) => {
+            events.push(Event::new(Reason::KillSwitchReset, "killSwitch is off: back to the schedule"));
+        }
+        _ if before.phase != after.phase => events.extend(phase_reached(before, after).map(told)),
         _ => {}
     }
     if is(after, Ready::InvalidSpec) && before.message != after.message {
@@ -55,13 +57,18 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
     events
 }
 
-fn phase_reached(before: Option<Phase>, after: Option<Phase>) -> Option<Reason> {
-    match after? {
+fn phase_reached(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus) -> Option<Reason> {
+    let from = before.phase;
+    match after.phase? {
         // A machine that is taken back is told of by the decision itself.
-        Phase::Active => (before != Some(Phase::ShuttingDown)).then_some(Reason::ScheduleActivated),
-        Phase::ShuttingDown => (before == Some(Phase::Active)).then_some(Reason::ScheduleDeactivated),
+        Phase::Active => (from != Some(Phase::ShuttingDown)).then_some(Reason::ScheduleActivated),
+        // One that leaves within its window was deleted, or its object is.
+        Phase::ShuttingDown => {
+            let closed = after.in_schedule == Some(false);
+            (from == Some(Phase::Active) && closed).then_some(Reason::ScheduleDeactivated)
+        }
         // A schedule that a reclaim disabled has an event of its own.
-        Phase::Disabled => (before != Some(Phase::EmergencyRemove)).then_some(Reason::ScheduleDisabled),
+        Phase::Disabled => (from != Some(Phase::EmergencyRemove)).then_some(Reason::ScheduleDisabled),
         Phase::EmergencyRemove => Some(Reason::EmergencyReclaim),
         Phase::Pending | Phase::Inactive | Phase::Terminated | Phase::Error => None,
     }

@@ -487,7 +487,7 @@ impl View {
                 reclaim,
                 reclaiming: object.phase == Some(Phase::EmergencyRemove),
             },
-            wanted: Some(Wanted { refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
+            wanted: Some(Wanted { machine: "a-machine".to_owned(), refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
             cluster: Cluster::Present,
             machine: match machine {
                 Some(it) => Slot::Ours(Machine {

@@ -53,7 +53,7 @@ pub(super) fn run(
     });
 }
 
-fn acceptor(identity: &Identity) -> TlsAcceptor {
+pub(crate) fn acceptor(identity: &Identity) -> TlsAcceptor {
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes());
     let (certificate, key) = certificate.and_then(|it| Ok((it, key?))).expect("what we have just made is PEM");

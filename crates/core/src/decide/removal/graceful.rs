@@ -121,7 +121,10 @@ fn drain(seen: &Observed, machine: &Machine, times: &Times) -> Sight<Step> {
             timed_out(format!("{} had not left Node {} in time", pods(left(now)), node.name))
         }
         (Node::Ours(node), Pods::Read { now, at_first }) => {
-            let message = format!("draining: {} of {} left", left(now), pods((*at_first).max(left(now))));
+            let message = match left(now) {
+                0 => "draining: no pod has to leave".to_owned(),
+                left => format!("draining: {left} of {} left", pods((*at_first).max(left))),
+            };
             wait(ask_to_leave(node, now), message)
         }
     })

@@ -120,7 +120,7 @@ impl World {
         Observed {
             finalizer: self.finalizer,
             stored: self.stored.clone(),
-            wanted: Some(Wanted { refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
+            wanted: Some(Wanted { machine: "a-machine".to_owned(), refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
             cluster: self.cluster,
             machine: match &self.machine {
                 Slot::Absent if self.stored.refs.is_some() && !looked(Look::Children) => Slot::NotRead,
