@@ -36,7 +36,7 @@ impl Scene {
         Situation { intent: &self.intent, spec: self.spec.as_ref(), seen: &self.seen, now: self.now }
     }
 
-    /// When the schedule changes next: that is not slept through, whatever else is waited for.
+    /// When the schedule changes next.
     fn boundary(&self) -> Timestamp {
         let next = self.spec.as_ref().ok().and_then(|spec| spec.schedule.next_change(self.now));
         next.unwrap_or(Timestamp::MAX)
@@ -68,7 +68,7 @@ async fn pass(context: &Context, key: &Key, object: Arc<ScheduledMachine>, patie
         Err(trouble) => return failed(&mut Pass::new(context, key, &object, &scene), None, trouble, patience).await,
     };
     if let Some(at) = patience.wait_for(&plan.actions, now) {
-        return until(at.min(scene.boundary()), now);
+        return until(at.min(plan.wake_at.unwrap_or(Timestamp::MAX)), now);
     }
     let mut pass = Pass::new(context, key, &object, &scene);
     let outcome = match act::act(&mut pass, &plan.actions).await {
@@ -114,14 +114,16 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
         Trouble::Refused { .. } => Kind::Refusal,
     };
     let actions = plan.map_or(&[][..], |it| &it.actions);
+    // What else is due is not slept through: the close of a window, the end of a drain.
+    let due = plan.map_or(pass.scene.boundary(), |it| it.wake_at.unwrap_or(Timestamp::MAX));
     match patience.failed(actions, kind, now) {
         Verdict::Soon(at) => {
             tracing::info!(object = %pass.key, why = %trouble, "tried again soon");
-            until(at.min(pass.scene.boundary()), now)
+            until(at.min(due), now)
         }
         Verdict::Report(at) => {
             pass.report_failure(plan, &trouble).await;
-            until(at.min(pass.scene.boundary()), now)
+            until(at.min(due), now)
         }
     }
 }

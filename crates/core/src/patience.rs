@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::observed::{Health, HeldOff, Machine, Node, Observed, Pods};
-use crate::plan::Action;
+use crate::plan::{Action, Standing};
 
 /// The first wait after a failure.
 const FIRST: SignedDuration = SignedDuration::from_secs(30);
@@ -28,7 +28,7 @@ pub struct Patience {
 /// Acts that failed.
 #[derive(Clone, Debug, PartialEq)]
 struct Failed {
-    actions: Vec<Action>,
+    gist: Vec<Action>,
     attempts: u32,
     again_at: Timestamp,
 }
@@ -63,7 +63,8 @@ pub enum Verdict {
 impl Patience {
     /// Acts failed, for the first time or again.
     pub fn failed(&mut self, actions: &[Action], kind: Kind, now: Timestamp) -> Verdict {
-        let before = self.failed.take().filter(|it| it.actions == actions).map_or(0, |it| it.attempts);
+        let gist = gist(actions);
+        let before = self.failed.take().filter(|it| it.gist == gist).map_or(0, |it| it.attempts);
         let hiccup = kind == Kind::Hiccup && before < HICCUPS;
         let again_at = if hiccup {
             after(now, FIRST_HICCUP, before, LONGEST)
@@ -71,7 +72,7 @@ impl Patience {
             let reported = if kind == Kind::Hiccup { before - HICCUPS } else { before };
             after(now, FIRST, reported, LONGEST)
         };
-        self.failed = Some(Failed { actions: actions.to_vec(), attempts: before + 1, again_at });
+        self.failed = Some(Failed { gist, attempts: before + 1, again_at });
         if hiccup { Verdict::Soon(again_at) } else { Verdict::Report(again_at) }
     }
 
@@ -84,7 +85,7 @@ impl Patience {
     /// something has changed.
     pub fn wait_for(&self, actions: &[Action], now: Timestamp) -> Option<Timestamp> {
         let failed = self.failed.as_ref()?;
-        (!actions.is_empty() && failed.actions == actions && now < failed.again_at).then_some(failed.again_at)
+        (!actions.is_empty() && now < failed.again_at && failed.gist == gist(actions)).then_some(failed.again_at)
     }
 
     /// Remembers what is seen, and adds to it what is remembered.
@@ -121,6 +122,18 @@ impl Patience {
     }
 }
 
+/// Acts without what changes from one pass to the next while it is the same that is tried: times, and which pods are left.
+fn gist(actions: &[Action]) -> Vec<Action> {
+    let gist_of = |action: &Action| match action {
+        Action::Store(_) => Action::Store(Box::new(Standing::unknown())),
+        Action::Evict(_) => Action::Evict(Vec::new()),
+        Action::EndPods(_) => Action::EndPods(Vec::new()),
+        Action::Together(lists) => Action::Together(lists.iter().map(|list| gist(list)).collect()),
+        other => other.clone(),
+    };
+    actions.iter().map(gist_of).collect()
+}
+
 /// `first`, doubled for every time before, at most `longest`, from now on.
 fn after(now: Timestamp, first: SignedDuration, times: u32, longest: SignedDuration) -> Timestamp {
     let wait =
@@ -131,6 +144,7 @@ fn after(now: Timestamp, first: SignedDuration, times: u32, longest: SignedDurat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::PodKey;
 
     fn now() -> Timestamp {
         "2026-11-16T12:00:00Z".parse().unwrap()
@@ -167,6 +181,19 @@ mod tests {
         assert_eq!(patience.wait_for(&[Action::Cordon], now() + SignedDuration::from_secs(30)), None);
         patience.succeeded();
         assert_eq!(patience.wait_for(&[Action::Cordon], now()), None);
+    }
+
+    #[test]
+    fn it_is_the_same_that_is_tried_when_only_pods_and_times_differ() {
+        let pod = |name: &str| PodKey { namespace: "a".to_owned(), name: name.to_owned(), uid: name.to_owned() };
+        let tried = |name: &str, at: Timestamp| {
+            let standing = Standing { shutdown_started_at: Some(at), ..Standing::unknown() };
+            vec![Action::Store(Box::new(standing)), Action::Evict(vec![pod(name)])]
+        };
+        let mut patience = Patience::default();
+        patience.failed(&tried("one", now()), Kind::Refusal, now());
+        assert!(patience.wait_for(&tried("two", now() + LONGEST), now()).is_some());
+        assert_eq!(wait(patience.failed(&tried("two", now() + LONGEST), Kind::Refusal, now())), 60);
     }
 
     #[test]

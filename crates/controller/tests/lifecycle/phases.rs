@@ -105,7 +105,7 @@ const TABLE: &[(Start, Ask, End)] = &[
     (Start::Terminated, Ask::Enable, Without(Phase::Terminated)),
     (Start::Terminated, Ask::Open, Without(Phase::Terminated)),
     (Start::Terminated, Ask::Close, Without(Phase::Terminated)),
-    (Start::EmergencyRemove, Ask::Delete, Stuck(Phase::ShuttingDown)),
+    (Start::EmergencyRemove, Ask::Delete, Stuck(Phase::EmergencyRemove)),
     (Start::EmergencyRemove, Ask::Kill, Stuck(Phase::EmergencyRemove)),
     (Start::EmergencyRemove, Ask::Revive, Stuck(Phase::EmergencyRemove)),
     (Start::EmergencyRemove, Ask::Disable, Stuck(Phase::EmergencyRemove)),

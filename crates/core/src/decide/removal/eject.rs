@@ -32,8 +32,13 @@ pub(super) fn plan(situation: &Situation<'_>, because: Because) -> Sight<Plan> {
     let standing = match because {
         Because::Reclaimed => reclaim::standing(situation, Schedule::Disabled),
         Because::Deleted | Because::Killed | Because::Closed | Because::Failed => {
-            let ready = if situation.intent.killed { Ready::KillSwitchActive } else { Ready::ShuttingDown };
-            standing::keeping(situation, Phase::ShuttingDown, ready, "the machine is taken out at once")
+            let (phase, ready) = match (seen.stored.reclaiming, situation.intent.killed) {
+                // Its phase is how a reclaim is remembered, and with it how fast the machine goes.
+                (true, _) => (Phase::EmergencyRemove, Ready::EmergencyReclaim),
+                (false, true) => (Phase::ShuttingDown, Ready::KillSwitchActive),
+                (false, false) => (Phase::ShuttingDown, Ready::ShuttingDown),
+            };
+            standing::keeping(situation, phase, ready, "the machine is taken out at once")
         }
     };
     Ok(Plan {
