@@ -173,18 +173,26 @@ impl Stage {
 
     async fn kill_after_each_write(self) {
         let mut controller = self.start().await;
-        let writes = self.run_undisturbed().await;
+        let mut writes = self.run_undisturbed().await;
         let mut kill_points = 0;
-        for nth in 1..=writes.len() {
-            let write = &writes[nth - 1];
-            let said = format!("{:?}, killed after write {nth} ({} {})", self.flow, write.verb, write.target());
-            writeln!(std::io::stderr(), "{said}").unwrap();
-            controller = self.survive(controller, nth).await;
-            kill_points += 1;
+        while kill_points < writes.len() {
+            let write = &writes[kill_points];
+            let said = format!("killed after write {} ({} {})", kill_points + 1, write.verb, write.target());
+            self.say(&format!(", {said}"));
+            match self.survive(&mut controller, kill_points + 1).await {
+                Ok(()) => kill_points += 1,
+                Err(undisturbed) => writes = undisturbed,
+            }
         }
         assert_eq!(kill_points, writes.len());
-        writeln!(std::io::stderr(), "{:?}: {kill_points} kill points, one after each write", self.flow).unwrap();
+        self.say(&format!(": {kill_points} kill points, one after each write"));
         self.test.close().await;
+    }
+
+    /// Says something of the flow, also where the output of a test that passes is not shown.
+    fn say(&self, what: &str) {
+        let mut out = std::io::stderr();
+        writeln!(out, "{:?}{what}", self.flow).unwrap();
     }
 
     async fn start(&self) -> Controller {
@@ -217,8 +225,10 @@ impl Stage {
         writes.filter(|it| it.user_agent.starts_with("5spot/") && it.group != "events.k8s.io" && here(it)).0
     }
 
-    /// Kills the controller after the nth write of the flow. The answer is the one that has brought it to its end.
-    async fn survive(&self, mut controller: Controller, nth: usize) -> Controller {
+    /// Kills the controller after the nth write of the flow, and starts another. If there is no nth write any more, the
+    /// error is those of the flow that nobody interrupted.
+    async fn survive(&self, controller: &mut Controller, nth: usize) -> Result<(), Vec<AuditEntry>> {
+        let mut undisturbed = Vec::new();
         for attempt in 1..=TRIES {
             let name = format!("write-{nth}-{attempt}");
             let desk = Desk::new(&self.test, &name);
@@ -227,15 +237,21 @@ impl Stage {
             let mark = self.testbed.audit().mark();
             self.proxy.kill_after(nth, controller.pid());
             let uid = self.flow.begin(&desk).await;
-            if self.dies(&mut controller, &desk).await {
-                controller = self.start().await;
+            if self.dies(controller, &desk).await {
+                *controller = self.start().await;
                 self.ends(&desk, &uid).await;
                 self.made_nothing_twice(mark, &desk).await;
-                return controller;
+                return Ok(());
             }
             self.proxy.spare();
+            self.ends(&desk, &uid).await;
+            self.testbed.audit().caught_up(&self.test.client).await;
+            let writes = self.writes_since(mark, &desk);
+            if writes.len() > undisturbed.len() {
+                undisturbed = writes;
+            }
         }
-        panic!("{:?} never had {nth} writes again", self.flow);
+        Err(undisturbed)
     }
 
     /// Whether the controller dies before the flow has come to its end and all is at rest.
