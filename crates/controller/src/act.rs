@@ -6,8 +6,6 @@ mod node;
 mod object;
 mod pods;
 
-use std::time::Duration;
-
 use fivespot_api::ScheduledMachine;
 use fivespot_core::plan::Action;
 use fivespot_core::status::Done;
@@ -16,10 +14,7 @@ use futures::FutureExt as _;
 use crate::context::Context;
 use crate::queue::Key;
 use crate::reconcile::Scene;
-use crate::trouble::{Trouble, within};
-
-/// How long the management cluster may take to answer.
-const MANAGEMENT: Duration = Duration::from_secs(30);
+use crate::trouble::{MANAGEMENT, Trouble, within};
 
 /// One pass that acts.
 pub(crate) struct Pass<'a> {

@@ -15,6 +15,8 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
+use crate::trouble::{MANAGEMENT, told, within};
+
 /// The longest text that the API server takes.
 const LONGEST_NOTE: usize = 1024;
 /// How many may wait to be published. An API server that is away for long loses the rest, which is told in the log.
@@ -42,13 +44,14 @@ impl Announcer {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 let events: Api<KubeEvent> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
-                if let Err(error) = events.create(&PostParams::default(), &event).await {
-                    tracing::warn!(
-                        reason = event.reason,
-                        error = crate::trouble::told(&error),
-                        "an event was not published"
-                    );
-                }
+                let params = PostParams::default();
+                let published = within(MANAGEMENT, "cannot publish an event", events.create(&params, &event)).await;
+                let error = match published {
+                    Ok(Ok(_)) => continue,
+                    Ok(Err(error)) => told(&error),
+                    Err(trouble) => trouble.to_string(),
+                };
+                tracing::warn!(reason = event.reason, error, "an event was not published");
             }
         });
         Announcer { sender, instance }

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, Response};
@@ -16,6 +17,9 @@ use crate::metrics::Metrics;
 /// when to try again is decided elsewhere.
 pub(crate) fn client(mut config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
     config.default_retry = false;
+    // Longer than a watch is quiet, so that nothing waits for ever on a connection that nobody is behind any more.
+    config.read_timeout = Some(Duration::from_secs(310));
+    config.reset_reader_on_write = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("5spot/", env!("CARGO_PKG_VERSION")))));
     Ok(ClientBuilder::try_from(config)?.with_layer(&Counting { metrics: Arc::clone(metrics) }).build())
 }

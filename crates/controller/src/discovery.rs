@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::ApiResource;
 
 use crate::cluster_api::Served;
-use crate::trouble::{Trouble, is_not_found};
+use crate::trouble::{MANAGEMENT, Trouble, is_not_found, within};
 
 /// The best version of Cluster API that the API server serves and that we can write; `None` if it serves none.
 pub(crate) async fn served(client: &Client) -> Result<Option<Served>, kube::Error> {
@@ -42,12 +42,11 @@ impl Kinds {
         if let Some(found) = self.remembered(of) {
             return Ok(found);
         }
-        let list = match self.client.list_api_group_resources(&of.api_version).await {
+        let what = format!("cannot look for {} in {}", of.kind, of.api_version);
+        let list = match within(MANAGEMENT, &what, self.client.list_api_group_resources(&of.api_version)).await? {
             Ok(list) => list,
             Err(error) if is_not_found(&error) => return Err(not_found(of)),
-            Err(error) => {
-                return Err(Trouble::of(&format!("cannot look for {} in {}", of.kind, of.api_version), &error));
-            }
+            Err(error) => return Err(Trouble::of(&what, &error)),
         };
         let found = resource(&list, of);
         if found.is_some() {
@@ -55,6 +54,25 @@ impl Kinds {
             groups.insert(of.api_version.clone(), Arc::new(list));
         }
         found.ok_or_else(|| not_found(of))
+    }
+
+    /// The same, of an object that was made some time ago: its provider may serve another version since then.
+    pub(crate) async fn find_in_any_version(&self, of: &Ref) -> Result<ApiResource, Trouble> {
+        let missing = match self.find(of).await {
+            Err(trouble @ Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => trouble,
+            found => return found,
+        };
+        let what = format!("cannot look for {}", of.kind);
+        let groups = within(MANAGEMENT, &what, self.client.list_api_groups()).await?;
+        let groups = groups.map_err(|error| Trouble::of(&what, &error))?.groups;
+        let group = of.api_version.split_once('/').map_or("", |(group, _)| group);
+        for version in groups.into_iter().filter(|it| it.name == group).flat_map(|it| it.versions) {
+            let other = Ref { api_version: version.group_version, ..of.clone() };
+            if let Ok(found) = self.find(&other).await {
+                return Ok(found);
+            }
+        }
+        Err(missing)
     }
 
     /// Forgets a group that turned out not to be served any more.

@@ -5,7 +5,7 @@ mod node;
 
 use fivespot_api::{Phase, ScheduledMachine, keys};
 use fivespot_core::children;
-use fivespot_core::observed::{self, Cluster, Health, Marks, Node, Observed, Pods, Slot, Stored};
+use fivespot_core::observed::{self, Cluster, Health, Marks, Observed, Pods, Slot, Stored};
 use fivespot_core::status::stored_refs;
 use fivespot_core::validate::ValidSpec;
 use kube::ResourceExt as _;
@@ -21,6 +21,9 @@ pub(crate) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, s
     let status = object.status.clone().unwrap_or_default();
     let uid = object.uid().unwrap_or_default();
     let refs = stored_refs(&key.name, &status);
+    let uids_known = [&status.bootstrap_ref, &status.infrastructure_ref]
+        .iter()
+        .all(|it| it.as_ref().is_some_and(|it| it.uid.is_some()));
     let known = context.machines.of(key);
     let machine = match &known {
         Some(machine) => machine_slot(machine, &uid),
@@ -37,6 +40,7 @@ pub(crate) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, s
             shutdown_started_at: status.shutdown_started_at.map(|it| it.0),
             reclaim: status.reclaim,
             reclaiming: status.phase == Some(Phase::EmergencyRemove),
+            uids_known,
         },
         wanted: spec.map(|spec| children::wanted(&key.name, spec)),
         cluster: cluster(context, &key.namespace, joins),
@@ -74,6 +78,8 @@ fn machine_slot(machine: &Machine, uid: &str) -> Slot<observed::Machine> {
         node: node_name(machine),
         provider_id: machine.spec.provider_id.clone(),
         fingerprint: machine.annotations().get(keys::MADE_FROM_ANNOTATION).cloned(),
+        created_at: machine.creation_timestamp().map(|it| it.0),
+        confirmed: false,
     })
 }
 
@@ -87,9 +93,4 @@ fn health(machine: &cluster_api::Machine) -> Health {
 
 fn node_name(machine: &Machine) -> Option<String> {
     machine.status.node_ref.as_ref().map(|it| it.name.clone()).filter(|it| !it.is_empty())
-}
-
-/// What a look that failed leaves: a cluster that does not answer.
-pub(crate) fn unreachable(seen: &mut Observed, why: String) {
-    seen.node = Node::Unreachable(why);
 }

@@ -20,8 +20,6 @@ use crate::trouble::Trouble;
 
 /// A stepped clock or a suspended host is noticed after this long at the latest.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
-/// How soon to look again when a cache turned out to be behind. Most often its watch is faster.
-const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// What an object asks for, what there is, and what time it is.
 pub(crate) struct Scene {
@@ -43,32 +41,53 @@ impl Scene {
     }
 }
 
-/// Looks at an object once. The answer is after how long to look again, if nothing happens before.
-pub(crate) async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
+/// What comes after a pass.
+pub(crate) struct Next {
+    /// After how long to look again, if nothing happens before; `None` if there is no object any more.
+    pub(crate) again: Option<Duration>,
+    /// The word for the metric.
+    pub(crate) result: &'static str,
+}
+
+/// Looks at an object once.
+pub(crate) async fn reconcile(context: &Context, key: &Key) -> Next {
     let Some(object) = context.objects.get(&key.namespace, &key.name) else {
         context.forget(key);
-        return None;
+        return Next { again: None, result: "gone" };
     };
     let mut patience = context.recall(key);
     let again = pass(context, key, object, &mut patience).await;
     context.remember(key, patience);
-    Some(again.min(LONGEST_SLEEP))
+    let (again, result) = match again {
+        Ok(again) => (again, "done"),
+        Err(again) => (again, "failed"),
+    };
+    Next { again: Some(again.min(LONGEST_SLEEP)), result }
 }
 
-async fn pass(context: &Context, key: &Key, object: Arc<ScheduledMachine>, patience: &mut Patience) -> Duration {
+/// After how long to look again: when all is done, or when something failed.
+async fn pass(
+    context: &Context,
+    key: &Key,
+    object: Arc<ScheduledMachine>,
+    patience: &mut Patience,
+) -> Result<Duration, Duration> {
     // The only clock of a pass.
     let now = Timestamp::now();
     let spec = validate(&object.spec, &key.namespace, Standard::Stored);
     context.metrics.evaluated(if spec.is_ok() { "ok" } else { "invalid" });
     let mut seen = observe::observe(context, key, &object, spec.as_ref().ok());
-    patience.remember(&mut seen, now);
+    patience.remember(&mut seen, object.metadata.generation, now);
     let mut scene = Scene { intent: Intent::of(&object), spec, seen, now };
     let plan = match closer(context, key, &object, &mut scene, patience).await {
         Ok(plan) => plan,
-        Err(trouble) => return failed(&mut Pass::new(context, key, &object, &scene), None, trouble, patience).await,
+        Err(trouble) => {
+            let mut pass = Pass::new(context, key, &object, &scene);
+            return Err(failed(&mut pass, None, trouble, patience).await);
+        }
     };
     if let Some(at) = patience.wait_for(&plan.actions, now) {
-        return until(at.min(plan.wake_at.unwrap_or(Timestamp::MAX)), now);
+        return Ok(until(at.min(plan.wake_at.unwrap_or(Timestamp::MAX)), now));
     }
     let mut pass = Pass::new(context, key, &object, &scene);
     let outcome = match act::act(&mut pass, &plan.actions).await {
@@ -78,9 +97,9 @@ async fn pass(context: &Context, key: &Key, object: Arc<ScheduledMachine>, patie
     match outcome {
         Ok(()) => {
             patience.succeeded();
-            plan.wake_at.map_or(LONGEST_SLEEP, |at| until(at, now))
+            Ok(plan.wake_at.map_or(LONGEST_SLEEP, |at| until(at, now)))
         }
-        Err(trouble) => failed(&mut pass, Some(&plan), trouble, patience).await,
+        Err(trouble) => Err(failed(&mut pass, Some(&plan), trouble, patience).await),
     }
 }
 
@@ -105,10 +124,7 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
     pass.context.metrics.failed(trouble.kind());
     let now = pass.scene.now;
     let kind = match &trouble {
-        Trouble::Stale(why) => {
-            tracing::debug!(object = %pass.key, why, "looked at too early");
-            return CATCH_UP;
-        }
+        Trouble::Stale(_) => Kind::Stale,
         Trouble::Stopping => return LONGEST_SLEEP,
         Trouble::Hiccup(_) => Kind::Hiccup,
         Trouble::Refused { .. } => Kind::Refusal,
@@ -118,7 +134,7 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
     let due = plan.map_or(pass.scene.boundary(), |it| it.wake_at.unwrap_or(Timestamp::MAX));
     match patience.failed(actions, kind, now) {
         Verdict::Soon(at) => {
-            tracing::info!(object = %pass.key, why = %trouble, "tried again soon");
+            tracing::debug!(object = %pass.key, why = %trouble, "tried again soon");
             until(at.min(due), now)
         }
         Verdict::Report(at) => {

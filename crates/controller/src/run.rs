@@ -45,12 +45,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -> Result<(), Failure> {
     let stopping = stop_on_signal()?;
-    tokio::spawn(pulse(Arc::clone(health)));
     let config = Config::infer().await.map_err(|error| {
         Failure::bad_input(format!("no cluster to work on: {}; set KUBECONFIG, or run in a cluster", chain(&error)))
     })?;
     let client = client(config, metrics).map_err(|error| Failure::failed("cannot make a client", &error))?;
-    let Some(served) = cluster_api(&client, &stopping).await else { return Ok(()) };
+    let Some(served) = cluster_api(&client, health, &stopping).await else { return Ok(()) };
     tracing::info!(version = served.version.as_str(), "Cluster API is served");
 
     let at_once = usize::from(options.max_concurrent_writes);
@@ -87,19 +86,25 @@ async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -
 /// Takes up one object after the other, once everything that there is has been heard of.
 async fn work(context: &Arc<Context>, health: &Health) {
     while !context.is_synced() {
+        health.beat();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     health.set_ready(true);
     tracing::info!(objects = context.objects.all().len(), "ready");
     loop {
-        let key = context.queue.next(|key| place(context, key)).await;
+        health.beat();
+        let key = tokio::select! {
+            key = context.queue.next(|key| place(context, key)) => key,
+            () = tokio::time::sleep(serve::PULSE) => continue,
+        };
         let context = Arc::clone(context);
         tokio::spawn(async move {
             let begun = Instant::now();
-            let again = reconcile(&context, &key).await;
+            let next = reconcile(&context, &key).await;
             let phase = context.objects.get(&key.namespace, &key.name).and_then(|it| it.status.as_ref()?.phase);
-            context.metrics.passed(phase, if again.is_some() { "done" } else { "gone" }, begun.elapsed());
-            context.queue.done(&key, again);
+            context.metrics.passed(phase, next.result, begun.elapsed());
+            // From the time at which it was decided, not from the end of the pass.
+            context.queue.done(&key, next.again.map(|it| it.saturating_sub(begun.elapsed())));
         });
     }
 }
@@ -114,9 +119,10 @@ fn place(context: &Context, key: &Key) -> Place {
 }
 
 /// What Cluster API is called here. Until it is installed there is nothing to do but to wait for it.
-async fn cluster_api(client: &Client, stopping: &CancellationToken) -> Option<Served> {
+async fn cluster_api(client: &Client, health: &Health, stopping: &CancellationToken) -> Option<Served> {
     let mut wait = Duration::from_secs(1);
     loop {
+        health.beat();
         match discovery::served(client).await {
             Ok(Some(served)) => return Some(served),
             Ok(None) => {
@@ -125,7 +131,7 @@ async fn cluster_api(client: &Client, stopping: &CancellationToken) -> Option<Se
             Err(error) => tracing::warn!(error = told(&error), "the API server does not answer: waiting for it"),
         }
         tokio::select! {
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(30)),
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),
             () = stopping.cancelled() => return None,
         }
     }
@@ -165,14 +171,6 @@ fn stop_on_signal() -> Result<CancellationToken, Failure> {
         token.cancel();
     });
     Ok(stopping)
-}
-
-/// Shows that the event loop goes round.
-async fn pulse(health: Arc<Health>) {
-    loop {
-        health.beat();
-        tokio::time::sleep(serve::PULSE).await;
-    }
 }
 
 /// Who publishes events: the pod, as its host name says.

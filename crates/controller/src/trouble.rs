@@ -6,6 +6,11 @@ use fivespot_api::conditions::ReferencesValid;
 use fivespot_entry::chain;
 use kube::core::Status;
 
+/// How long the management cluster may take to answer.
+pub(crate) const MANAGEMENT: Duration = Duration::from_secs(30);
+/// How long a workload cluster may take to answer.
+pub(crate) const WORKLOAD: Duration = Duration::from_secs(10);
+
 /// Why a pass does not go on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Trouble {

@@ -17,6 +17,7 @@ use kube::{Api, Client};
 
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
+use crate::trouble::{Trouble, WORKLOAD, api_status, within};
 
 use home::Home;
 pub(crate) use home::State;
@@ -74,8 +75,7 @@ impl Workloads {
 
     /// What is known of the Node of an object's Machine. The object is called when that changes.
     pub(crate) fn node(&self, key: &Key, cluster: &ClusterKey, name: &str) -> Lookup {
-        let home = self.home(key, cluster);
-        home.expect(name, key);
+        let home = self.home(key, cluster, name);
         match home.state() {
             State::Sought => Lookup::Sought,
             State::Unreachable(why) => Lookup::Unreachable(why),
@@ -115,7 +115,9 @@ impl Workloads {
         }
     }
 
-    fn home(&self, key: &Key, cluster: &ClusterKey) -> Arc<Home> {
+    /// The home of an object's Node. Who expects something there is entered under the same lock under which the last who
+    /// does is taken out, so that nobody is left with a home that has been let go.
+    fn home(&self, key: &Key, cluster: &ClusterKey, node: &str) -> Arc<Home> {
         let mut state = self.lock();
         let before = state.of.insert(key.clone(), cluster.clone());
         if let Some(before) = before.filter(|it| it != cluster)
@@ -124,7 +126,9 @@ impl Workloads {
             state.homes.remove(&before);
         }
         let start = || Home::start(self.means.clone(), cluster.clone(), Arc::clone(&self.local));
-        Arc::clone(state.homes.entry(cluster.clone()).or_insert_with(start))
+        let home = Arc::clone(state.homes.entry(cluster.clone()).or_insert_with(start));
+        home.expect(node, key);
+        home
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -162,8 +166,18 @@ impl Reach {
         self.nodes.wrote(node);
     }
 
-    /// A request was not answered: whether the cluster can still be reached has to be found out.
-    pub(crate) fn suspect(&self) {
-        self.home.suspect();
+    /// Sends a request. A cluster that does not answer it is suspected of being away; one that says no is not.
+    pub(crate) async fn ask<T>(
+        &self,
+        what: &str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<Result<T, kube::Error>, Trouble> {
+        let answer = within(WORKLOAD, what, request).await;
+        let answered =
+            answer.as_ref().is_ok_and(|it| it.as_ref().err().is_none_or(|error| api_status(error).is_some()));
+        if !answered {
+            self.home.suspect();
+        }
+        answer
     }
 }

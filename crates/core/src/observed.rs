@@ -58,6 +58,8 @@ pub struct HeldOff {
 pub struct Stored {
     /// The children that were about to be created, or were: their kinds are these, whatever the spec says now.
     pub refs: Option<Refs>,
+    /// Whether the uids of both are known.
+    pub uids_known: bool,
     /// When the shutdown that is under way began.
     pub shutdown_started_at: Option<Timestamp>,
     /// The last emergency reclaim.
@@ -139,6 +141,10 @@ pub struct Machine {
     pub provider_id: Option<String>,
     /// What it was made from.
     pub fingerprint: Option<String>,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
+    /// Whether the API server itself was asked in this pass. A cache may lag behind.
+    pub confirmed: bool,
 }
 
 /// What Cluster API is told to leave out when a Machine goes.
@@ -218,6 +224,8 @@ pub enum Cordon {
     Ours,
     /// Somebody else closed it, and we do not open it again.
     Others,
+    /// We closed it, and somebody else opened it again; our mark is still on it.
+    Reopened,
 }
 
 /// What the agent wrote on the Node.

@@ -16,11 +16,14 @@ const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 const FIRST_HICCUP: SignedDuration = SignedDuration::from_secs(1);
 /// How many of those are nobody's business.
 const HICCUPS: u32 = 3;
+/// How often in a row a look may have been too early before something else must be wrong.
+const STALE: u32 = 6;
 
 /// What is remembered of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Patience {
     failed: Option<Failed>,
+    generation: Option<i64>,
     lost: Option<Lost>,
     pods_at_first: usize,
 }
@@ -29,6 +32,7 @@ pub struct Patience {
 #[derive(Clone, Debug, PartialEq)]
 struct Failed {
     gist: Vec<Action>,
+    kind: Kind,
     attempts: u32,
     again_at: Timestamp,
 }
@@ -45,6 +49,8 @@ struct Lost {
 /// What kind of failure it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// What was decided from is not what is there any more: looking again helps, most often.
+    Stale,
     /// The API server could not be asked, or asked to be left alone for a while.
     Hiccup,
     /// It answered, and it will answer the same until something changes.
@@ -65,15 +71,21 @@ impl Patience {
     pub fn failed(&mut self, actions: &[Action], kind: Kind, now: Timestamp) -> Verdict {
         let gist = gist(actions);
         let before = self.failed.take().filter(|it| it.gist == gist).map_or(0, |it| it.attempts);
-        let hiccup = kind == Kind::Hiccup && before < HICCUPS;
-        let again_at = if hiccup {
-            after(now, FIRST_HICCUP, before, LONGEST)
-        } else {
-            let reported = if kind == Kind::Hiccup { before - HICCUPS } else { before };
-            after(now, FIRST, reported, LONGEST)
+        let (quietly, first) = match kind {
+            Kind::Stale => (STALE, FIRST_HICCUP),
+            Kind::Hiccup => (HICCUPS, FIRST_HICCUP),
+            Kind::Refusal => (0, FIRST),
         };
-        self.failed = Some(Failed { gist, attempts: before + 1, again_at });
-        if hiccup { Verdict::Soon(again_at) } else { Verdict::Report(again_at) }
+        let quiet = before < quietly;
+        let again_at = match kind {
+            Kind::Stale if quiet => after(now, first, 0),
+            Kind::Hiccup if quiet => after(now, first, before),
+            Kind::Stale | Kind::Hiccup | Kind::Refusal => after(now, FIRST, before - quietly),
+        };
+        // What was only looked at too early may be tried as soon as there is news.
+        let kind = if quiet { kind } else { Kind::Refusal };
+        self.failed = Some(Failed { gist, kind, attempts: before + 1, again_at });
+        if quiet { Verdict::Soon(again_at) } else { Verdict::Report(again_at) }
     }
 
     /// Acts were carried out.
@@ -84,12 +96,16 @@ impl Patience {
     /// When these acts may be tried again, if they failed before and it is not yet time. Other acts may be tried at once:
     /// something has changed.
     pub fn wait_for(&self, actions: &[Action], now: Timestamp) -> Option<Timestamp> {
-        let failed = self.failed.as_ref()?;
+        let failed = self.failed.as_ref().filter(|it| it.kind != Kind::Stale)?;
         (!actions.is_empty() && now < failed.again_at && failed.gist == gist(actions)).then_some(failed.again_at)
     }
 
     /// Remembers what is seen, and adds to it what is remembered.
-    pub fn remember(&mut self, seen: &mut Observed, now: Timestamp) {
+    pub fn remember(&mut self, seen: &mut Observed, generation: Option<i64>, now: Timestamp) {
+        // A spec that was edited may be one that is not refused.
+        if self.generation != generation {
+            (self.failed, self.generation) = (None, generation);
+        }
         if let Some(machine) = seen.machine.ours() {
             self.look_at(machine, &seen.node, now);
         }
@@ -112,7 +128,7 @@ impl Patience {
             Health::Failed(_) if self.lost.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
             Health::Failed(why) => {
                 let times = self.lost.as_ref().map_or(0, |it| it.times);
-                let again_at = after(now, FIRST, times, LONGEST);
+                let again_at = after(now, FIRST, times);
                 self.lost = Some(Lost { uid: machine.uid.clone(), why: why.clone(), times: times + 1, again_at });
             }
             // A machine that made it is the end of a row of failures.
@@ -134,11 +150,10 @@ fn gist(actions: &[Action]) -> Vec<Action> {
     actions.iter().map(gist_of).collect()
 }
 
-/// `first`, doubled for every time before, at most `longest`, from now on.
-fn after(now: Timestamp, first: SignedDuration, times: u32, longest: SignedDuration) -> Timestamp {
-    let wait =
-        2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor)).map_or(longest, |it| it.min(longest));
-    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
+/// `first`, doubled for every time before, at most the longest wait, from now on.
+fn after(now: Timestamp, first: SignedDuration, times: u32) -> Timestamp {
+    let doubled = 2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor));
+    now.saturating_add(doubled.map_or(LONGEST, |it| it.min(LONGEST))).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -173,6 +188,17 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_is_always_too_early_is_told_in_the_end() {
+        let mut patience = Patience::default();
+        for _ in 0..STALE {
+            assert!(matches!(patience.failed(&[Action::Cordon], Kind::Stale, now()), Verdict::Soon(_)));
+            assert_eq!(patience.wait_for(&[Action::Cordon], now()), None, "news is acted on");
+        }
+        assert!(matches!(patience.failed(&[Action::Cordon], Kind::Stale, now()), Verdict::Report(_)));
+        assert!(patience.wait_for(&[Action::Cordon], now()).is_some());
+    }
+
+    #[test]
     fn other_acts_need_not_wait() {
         let mut patience = Patience::default();
         patience.failed(&[Action::Cordon], Kind::Refusal, now());
@@ -198,6 +224,6 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_doubled_for_ever_stays_a_wait() {
-        assert_eq!(after(now(), FIRST, 1_000, LONGEST), now() + LONGEST);
+        assert_eq!(after(now(), FIRST, 1_000), now() + LONGEST);
     }
 }

@@ -21,6 +21,8 @@ pub enum Decision {
 pub enum Look {
     /// The Machine, the bootstrap and the infrastructure object, from the API server itself.
     Children,
+    /// The Machine, from the API server itself, and its Node anew.
+    Machine,
     /// The Node, from the API server itself.
     Node,
     /// The pods of the Node.

@@ -34,7 +34,7 @@ pub struct Subject<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
     /// The Machine, if this pass created it.
-    pub machine: Option<String>,
+    pub machine: Option<Made>,
     /// The uid of the bootstrap object, if this pass created or met it.
     pub bootstrap: Option<String>,
     /// The uid of the infrastructure object, if this pass created or met it.
@@ -43,6 +43,15 @@ pub struct Done {
     pub blocked: Vec<Blocked>,
     /// What went wrong.
     pub failure: Option<Failure>,
+}
+
+/// A Machine that was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its uid.
+    pub uid: String,
+    /// When the API server made it.
+    pub at: Option<Timestamp>,
 }
 
 /// A pod that may not leave yet.
@@ -95,17 +104,26 @@ pub fn fold(
         in_schedule: schedule.map(|it| it.is_open(situation.now)),
         conditions: before.conditions.clone(),
         machine_ref: machine_ref(subject, situation, done),
-        bootstrap_ref: standing
-            .refs
-            .as_ref()
-            .map(|refs| reference(subject, &refs.bootstrap, done.bootstrap.as_ref(), before.bootstrap_ref.as_ref())),
+        bootstrap_ref: standing.refs.as_ref().map(|refs| {
+            reference(
+                subject,
+                &refs.bootstrap,
+                done.bootstrap.as_ref().or(seen.bootstrap.ours().map(|it| &it.uid)),
+                before.bootstrap_ref.as_ref(),
+            )
+        }),
         infrastructure_ref: standing.refs.as_ref().map(|refs| {
-            reference(subject, &refs.infrastructure, done.infrastructure.as_ref(), before.infrastructure_ref.as_ref())
+            reference(
+                subject,
+                &refs.infrastructure,
+                done.infrastructure.as_ref().or(seen.infrastructure.ours().map(|it| &it.uid)),
+                before.infrastructure_ref.as_ref(),
+            )
         }),
         node_ref: node_ref(situation, before),
         provider_id: seen.machine.ours().and_then(|it| it.provider_id.clone()),
         applied_node_taints: before.applied_node_taints.clone(),
-        last_scheduled_time: done.machine.as_ref().map(|_| time(situation.now)).or(before.last_scheduled_time.clone()),
+        last_scheduled_time: made_at(situation, done).map(time).or(before.last_scheduled_time.clone()),
         next_activation: schedule.and_then(|it| it.next_opening(situation.now)).map(time),
         next_cleanup: schedule.and_then(|it| it.current_close(situation.now)).map(time),
         shutdown_started_at: standing.shutdown_started_at.map(time),
@@ -175,7 +193,8 @@ pub fn stored_refs(name: &str, status: &ScheduledMachineStatus) -> Option<Refs> 
 }
 
 fn machine_ref(subject: Subject<'_>, situation: &Situation<'_>, done: &Done) -> Option<ObjectReference> {
-    let uid = done.machine.clone().or_else(|| situation.seen.machine.ours().map(|it| it.uid.clone()))?;
+    let made = done.machine.as_ref().map(|it| it.uid.clone());
+    let uid = made.or_else(|| situation.seen.machine.ours().map(|it| it.uid.clone()))?;
     Some(ObjectReference {
         api_version: subject.machine_version.api_version(),
         kind: "Machine".to_owned(),
@@ -183,6 +202,12 @@ fn machine_ref(subject: Subject<'_>, situation: &Situation<'_>, done: &Done) -> 
         namespace: subject.namespace.to_owned(),
         uid: Some(uid),
     })
+}
+
+/// When the Machine that is there was made.
+fn made_at(situation: &Situation<'_>, done: &Done) -> Option<Timestamp> {
+    let made = done.machine.as_ref().and_then(|it| it.at);
+    made.or_else(|| situation.seen.machine.ours().and_then(|it| it.created_at))
 }
 
 fn reference(

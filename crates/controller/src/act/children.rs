@@ -4,6 +4,7 @@ use fivespot_api::{conditions::ReferencesValid, keys};
 use fivespot_core::children::{self, Owner};
 use fivespot_core::observed::Ref;
 use fivespot_core::plan::Role;
+use fivespot_core::status::Made;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
@@ -48,7 +49,7 @@ impl Pass<'_> {
         }
     }
 
-    async fn create_machine(&self, object: &Value) -> Result<String, Trouble> {
+    async fn create_machine(&self, object: &Value) -> Result<Made, Trouble> {
         let machines = self.machines();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let what = format!("cannot create Machine {name}");
@@ -61,9 +62,9 @@ impl Pass<'_> {
             Err(error) if is_taken(&error) => self.is_it_ours(&what, machines.get(name)).await?,
             Err(error) => return Err(Trouble::of(&what, &error)),
         };
-        let uid = machine.uid().unwrap_or_default();
+        let made = Made { uid: machine.uid().unwrap_or_default(), at: machine.creation_timestamp().map(|it| it.0) };
         self.context.machines.saw(machine);
-        Ok(uid)
+        Ok(made)
     }
 
     /// An object of the name is there: it is ours if an earlier pass made it.
@@ -98,7 +99,7 @@ impl Pass<'_> {
             Role::Bootstrap => &refs.bootstrap,
             Role::Infrastructure => &refs.infrastructure,
         };
-        let kind = self.context.kinds.find(of).await?;
+        let kind = self.context.kinds.find_in_any_version(of).await?;
         let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &kind);
         let what = format!("cannot delete {} {}", of.kind, of.name);
         match self.write(&what, api.delete(&of.name, &only(uid))).await? {

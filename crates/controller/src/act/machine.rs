@@ -14,6 +14,12 @@ use crate::trouble::{Trouble, api_status, is_not_found};
 /// The value of an annotation of which only its being there counts.
 const MARKED: &str = "true";
 
+/// Whether a patch was refused because the object of that name is another one by now.
+fn is_another(error: &kube::Error) -> bool {
+    let causes = api_status(error).into_iter().flat_map(|it| &it.details).flat_map(|it| &it.causes);
+    causes.into_iter().any(|it| it.field == "metadata.uid")
+}
+
 impl Pass<'_> {
     pub(super) async fn mark(&self, marks: Marks) -> Result<(), Trouble> {
         let mut annotations = json!({});
@@ -43,9 +49,7 @@ impl Pass<'_> {
                 Ok(())
             }
             Err(error) if is_not_found(&error) => Ok(()),
-            Err(error) if api_status(&error).is_some_and(|it| it.code == 422) => {
-                Err(Trouble::Stale(format!("{what}: another took its place")))
-            }
+            Err(error) if is_another(&error) => Err(Trouble::Stale(format!("{what}: another took its place"))),
             Err(error) => Err(Trouble::of(&what, &error)),
         }
     }

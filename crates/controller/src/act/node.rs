@@ -1,8 +1,6 @@
 //! Writing the Node of our Machine, wherever it lives. Each write names the version that was looked at, and is computed
 //! anew from the Node as it is now if somebody was faster.
 
-use std::time::Duration;
-
 use fivespot_api::keys;
 use fivespot_core::observed;
 use k8s_openapi::api::core::v1::Node;
@@ -11,11 +9,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::Pass;
-use crate::trouble::{Trouble, api_status, is_not_found, within};
+use crate::trouble::{Trouble, api_status, is_not_found};
 use crate::workload::Reach;
 
-/// How long a workload cluster may take to answer.
-pub(super) const WORKLOAD: Duration = Duration::from_secs(10);
 /// How often a write is tried that somebody else is faster than.
 const TRIES: u32 = 5;
 
@@ -111,8 +107,7 @@ impl Pass<'_> {
         Err(Trouble::Stale(format!("{what}: others write it all the time")))
     }
 
-    /// Sends a request to a workload cluster, unless the process is to end. One that does not answer is suspected of being
-    /// away.
+    /// Sends a request to a workload cluster, unless the process is to end.
     pub(super) async fn ask<T>(
         &self,
         reach: &Reach,
@@ -122,10 +117,6 @@ impl Pass<'_> {
         if self.context.stopping.is_cancelled() {
             return Err(Trouble::Stopping);
         }
-        let answer = within(WORKLOAD, what, request).await;
-        if !matches!(&answer, Ok(Ok(_))) && !matches!(&answer, Ok(Err(error)) if api_status(error).is_some()) {
-            reach.suspect();
-        }
-        answer
+        reach.ask(what, request).await
     }
 }

@@ -84,10 +84,7 @@ impl Pass<'_> {
     /// Finds the pods of the Node, and ends them at once.
     pub(super) async fn end_all_pods(&self) -> Result<(), Trouble> {
         let Some((reach, node)) = self.reach()? else { return Ok(()) };
-        let pods = pods_of(&reach.client(), &node.name).await.map_err(|why| {
-            reach.suspect();
-            Trouble::Hiccup(why)
-        })?;
+        let pods = pods_of(&reach, &node.name).await?;
         let keys: Vec<PodKey> = pods
             .iter()
             .filter(|pod| drain::is_ejected(pod))

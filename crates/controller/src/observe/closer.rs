@@ -1,29 +1,27 @@
 //! Looking closer: what a decision depends on and no cache can tell.
 
-use std::time::Duration;
-
 use fivespot_api::ScheduledMachine;
+use fivespot_api::conditions::ReferencesValid;
 use fivespot_core::children::ChildNames;
 use fivespot_core::drain::{self, Kubelet, Verdict};
-use fivespot_core::observed::{Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
+use fivespot_core::observed::{self, Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
 use fivespot_core::patience::Patience;
 use fivespot_core::plan::Look;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 
-use super::{machine_slot, node, unreachable};
+use super::{machine_slot, node};
 use crate::cluster_api::{Machine, adopted_by, is_owned_by};
 use crate::context::Context;
 use crate::queue::Key;
-use crate::trouble::{Trouble, is_not_found, told, within};
+use crate::trouble::{MANAGEMENT, Trouble, within};
+use crate::workload::Reach;
 
-/// How long the management cluster may take to answer.
-const MANAGEMENT: Duration = Duration::from_secs(30);
-/// How long a workload cluster may take to answer.
-const WORKLOAD: Duration = Duration::from_secs(10);
-/// How many pods are asked for at a time.
+/// How many pods are asked for at a time, and how many times at most: no Node has more, and a server that never comes to
+/// an end must not be listened to for ever.
 const PAGE: u32 = 500;
+const PAGES: u32 = 20;
 
 /// Adds to what was seen what a decision asks for.
 pub(crate) async fn look(
@@ -33,7 +31,11 @@ pub(crate) async fn look(
     (look, seen, patience): (Look, &mut Observed, &mut Patience),
 ) -> Result<(), Trouble> {
     match look {
-        Look::Children => look_at_children(context, key, object, seen).await,
+        Look::Children => {
+            look_at_machine(context, key, object, seen).await?;
+            look_at_providers(context, key, object, seen).await
+        }
+        Look::Machine => look_at_machine(context, key, object, seen).await,
         Look::Node => {
             look_at_node(context, key, seen).await;
             Ok(())
@@ -50,25 +52,37 @@ pub(crate) async fn look(
     }
 }
 
-async fn look_at_children(
+async fn look_at_machine(
+    context: &Context,
+    key: &Key,
+    object: &ScheduledMachine,
+    seen: &mut Observed,
+) -> Result<(), Trouble> {
+    let name = ChildNames::of(&key.name).machine;
+    let machines: Api<Machine> = Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
+    let what = format!("cannot read Machine {name}");
+    match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
+        Ok(Some(machine)) => {
+            seen.machine = match machine_slot(&machine, &object.uid().unwrap_or_default()) {
+                Slot::Ours(ours) => Slot::Ours(observed::Machine { confirmed: true, ..ours }),
+                other => other,
+            };
+            seen.node = node::observe(context, key, Some(&machine).filter(|_| seen.machine.ours().is_some()));
+            context.machines.saw(machine);
+        }
+        Ok(None) => (seen.machine, seen.node) = (Slot::Absent, Node::None),
+        Err(error) => return Err(Trouble::of(&what, &error)),
+    }
+    Ok(())
+}
+
+async fn look_at_providers(
     context: &Context,
     key: &Key,
     object: &ScheduledMachine,
     seen: &mut Observed,
 ) -> Result<(), Trouble> {
     let uid = object.uid().unwrap_or_default();
-    let name = ChildNames::of(&key.name).machine;
-    let machines: Api<Machine> = Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
-    let what = format!("cannot read Machine {name}");
-    seen.machine = match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
-        Ok(Some(machine)) => {
-            let slot = machine_slot(&machine, &uid);
-            context.machines.saw(machine);
-            slot
-        }
-        Ok(None) => Slot::Absent,
-        Err(error) => return Err(Trouble::of(&what, &error)),
-    };
     let Some(refs) = seen.stored.refs.clone() else { return Ok(()) };
     seen.bootstrap = provider(context, key, &refs.bootstrap, &uid).await?;
     seen.infrastructure = provider(context, key, &refs.infrastructure, &uid).await?;
@@ -76,16 +90,20 @@ async fn look_at_children(
 }
 
 async fn provider(context: &Context, key: &Key, of: &Ref, uid: &str) -> Result<Slot<ProviderChild>, Trouble> {
-    let kind = match context.kinds.find(of).await {
+    let kind = match context.kinds.find_in_any_version(of).await {
         Ok(kind) => kind,
         // Of a kind that is not served there is no object.
-        Err(Trouble::Refused { .. }) => return Ok(Slot::Absent),
+        Err(Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => return Ok(Slot::Absent),
         Err(trouble) => return Err(trouble),
     };
     let objects: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &kind);
     let what = format!("cannot read {} {}", of.kind, of.name);
     match within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await? {
-        Ok(None) => Ok(Slot::Absent),
+        Ok(None) => {
+            // It may be that the whole kind is gone, and another version of it is not.
+            context.kinds.forget(of);
+            Ok(Slot::Absent)
+        }
         Ok(Some(found)) if !is_owned_by(&found.metadata, uid) => Ok(Slot::Foreign),
         Ok(Some(found)) => {
             let found = DynamicObject { metadata: found.metadata, types: None, data: serde_json::Value::Null };
@@ -95,10 +113,6 @@ async fn provider(context: &Context, key: &Key, of: &Ref, uid: &str) -> Result<S
                 adopted_by: adopted_by(&found),
                 fingerprint: found.annotations().get(fivespot_api::keys::MADE_FROM_ANNOTATION).cloned(),
             }))
-        }
-        Err(error) if is_not_found(&error) => {
-            context.kinds.forget(of);
-            Ok(Slot::Absent)
         }
         Err(error) => Err(Trouble::of(&what, &error)),
     }
@@ -113,20 +127,15 @@ async fn look_at_node(context: &Context, key: &Key, seen: &mut Observed) {
         return;
     };
     let nodes = reach.nodes();
-    match within(WORKLOAD, "cannot read the Node", nodes.get_opt(&name)).await {
+    seen.node = match reach.ask("cannot read the Node", nodes.get_opt(&name)).await {
         Ok(Ok(Some(found))) => {
-            seen.node = node::ours(context, &machine, &found);
+            let node = node::ours(context, &machine, &found);
             reach.saw(found);
+            node
         }
-        Ok(Ok(None)) => seen.node = Node::None,
-        Ok(Err(error)) => {
-            reach.suspect();
-            unreachable(seen, told(&error));
-        }
-        Err(trouble) => {
-            reach.suspect();
-            unreachable(seen, trouble.to_string());
-        }
+        Ok(Ok(None)) => Node::None,
+        Ok(Err(error)) => Node::Unreachable(Trouble::of("cannot read the Node", &error).to_string()),
+        Err(trouble) => Node::Unreachable(trouble.to_string()),
     }
 }
 
@@ -135,34 +144,32 @@ async fn look_at_pods(context: &Context, key: &Key, seen: &mut Observed) {
         seen.node = Node::Sought;
         return;
     };
-    match pods_of(&reach.client(), &ours.name).await {
+    match pods_of(&reach, &ours.name).await {
         Ok(pods) => {
             let silent = context.workloads.kubelet_is_silent(key, &ours.name);
             let kubelet = if silent { Kubelet::Silent } else { Kubelet::Answers };
             let now = pods.iter().map(|pod| node_pod(pod, kubelet)).collect();
             seen.pods = Pods::Read { now, at_first: 0 };
         }
-        Err(why) => {
-            reach.suspect();
-            unreachable(seen, why);
-        }
+        Err(trouble) => seen.node = Node::Unreachable(trouble.to_string()),
     }
 }
 
 /// All pods of a Node, a page at a time.
-pub(crate) async fn pods_of(client: &kube::Client, node: &str) -> Result<Vec<Pod>, String> {
-    let pods: Api<Pod> = Api::all(client.clone());
+pub(crate) async fn pods_of(reach: &Reach, node: &str) -> Result<Vec<Pod>, Trouble> {
+    let what = format!("cannot list the pods of Node {node}");
+    let pods: Api<Pod> = Api::all(reach.client());
     let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
     let mut found = Vec::new();
-    loop {
-        let page = within(WORKLOAD, "cannot list the pods of the Node", pods.list(&params)).await;
-        let page = page.map_err(|it| it.to_string())?.map_err(|error| told(&error))?;
+    for _ in 0..PAGES {
+        let page = reach.ask(&what, pods.list(&params)).await?.map_err(|error| Trouble::of(&what, &error))?;
         found.extend(page.items);
         match page.metadata.continue_.filter(|it| !it.is_empty()) {
             Some(more) => params = params.continue_token(&more),
             None => return Ok(found),
         }
     }
+    Err(Trouble::Refused { why: format!("{what}: there is no end to them"), references: None })
 }
 
 fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {

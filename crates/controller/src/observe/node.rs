@@ -41,7 +41,8 @@ pub(super) fn ours(context: &Context, machine: &Machine, node: &v1::Node) -> Nod
         uid: node.uid().unwrap_or_default(),
         ready: is_ready(node),
         cordon: match (closed, annotation(keys::CORDONED_BY_ANNOTATION)) {
-            (false, _) => Cordon::Open,
+            (false, None) => Cordon::Open,
+            (false, Some(_)) => Cordon::Reopened,
             (true, Some(_)) => Cordon::Ours,
             (true, None) => Cordon::Others,
         },

@@ -1,5 +1,6 @@
 //! One Cluster that machines have joined: connecting to it, staying connected, and knowing when that is over.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ struct Shared {
     /// A Node is not where it was expected: whether the Secret is still the same is to be found out.
     missed: Notify,
     looked: Mutex<Instant>,
+    /// Whether there was a Secret before.
+    had_kubeconfig: AtomicBool,
     local: Arc<Mutex<Weak<Nodes>>>,
 }
 
@@ -67,6 +70,7 @@ impl Home {
             suspected: Notify::new(),
             missed: Notify::new(),
             looked: Mutex::new(Instant::now()),
+            had_kubeconfig: AtomicBool::new(false),
             local,
         });
         let task = tokio::spawn(Arc::clone(&shared).stay_connected()).abort_handle();
@@ -127,7 +131,8 @@ impl Shared {
     async fn stay_connected(self: Arc<Self>) {
         let mut wait = FIRST_WAIT;
         loop {
-            let lived = match self.source().await {
+            let begun = Instant::now();
+            let connected = match self.source().await {
                 Ok(Source::Management) => {
                     let nodes = self.management();
                     self.enter(State::Connected(nodes));
@@ -149,10 +154,10 @@ impl Shared {
                     false
                 }
             };
+            // A cluster that is connected and lost at once, again and again, is no better than one that is away.
+            let lived = connected && begun.elapsed() >= LONGEST_WAIT;
             wait = if lived { FIRST_WAIT } else { (wait * 2).min(LONGEST_WAIT) };
-            if !lived {
-                tokio::time::sleep(wait).await;
-            }
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -168,11 +173,16 @@ impl Shared {
             Ok(found) => {
                 let value = found.data.unwrap_or_default().remove(SECRET_KEY);
                 let value = value.ok_or_else(|| format!("Secret {namespace}/{secret} has no key {SECRET_KEY:?}"))?;
+                self.had_kubeconfig.store(true, Ordering::Release);
                 let text = String::from_utf8(value.0);
                 text.map(Source::Kubeconfig).map_err(|_| format!("Secret {namespace}/{secret} is not text"))
             }
             Err(error) if is_not_found(&error) && self.means.require_kubeconfig => {
                 Err(format!("there is no Secret {namespace}/{secret}, and --require-kubeconfig is set"))
+            }
+            // One that was there a moment ago is being replaced: its Nodes are not to be looked for elsewhere.
+            Err(error) if is_not_found(&error) && self.had_kubeconfig.load(Ordering::Acquire) => {
+                Err(format!("Secret {namespace}/{secret} is gone"))
             }
             Err(error) if is_not_found(&error) => Ok(Source::Management),
             Err(error) => Err(format!("cannot read Secret {namespace}/{secret}: {}", told(&error))),

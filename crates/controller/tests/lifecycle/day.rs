@@ -3,6 +3,7 @@
 use crate::fixtures::{Controller, Desk, SOON, condition, events, testbed, window};
 use fivespot_api::Phase;
 use fivespot_testbed::wait::eventually;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, PostParams};
@@ -16,7 +17,8 @@ async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
     let controller = Controller::start_in(testbed, &test).await;
     controller.ready().await;
     let desk = Desk::new(&test, "desk-01");
-    desk.create(&window(3, 15), &json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })).await;
+    let mut schedule = window(3, 3600);
+    desk.create(&schedule, &json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })).await;
 
     let closed = desk.reaches(Phase::Inactive).await;
     assert_eq!(closed.in_schedule, Some(false));
@@ -59,6 +61,9 @@ async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
     .unwrap();
     test.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await.unwrap();
 
+    // The window is cut short: it closes in a moment.
+    schedule["overrides"][0]["until"] = json!((Timestamp::now() + SignedDuration::from_secs(3)).to_string());
+    desk.reschedule(&schedule).await;
     let told = format!("1 blocked by PDB {}/web", test.name);
     let draining = desk.until("a budget is in the way", |it| it.message.as_ref().unwrap().contains(&told)).await;
     assert_eq!(draining.phase, Some(Phase::ShuttingDown));

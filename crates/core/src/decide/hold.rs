@@ -51,7 +51,7 @@ fn finish_issued(situation: &Situation<'_>) -> Sight<Option<Plan>> {
 
 /// What takes a machine back that was on its way out.
 pub(super) fn undo_shutdown(seen: &Observed) -> Vec<Action> {
-    let cordoned = matches!(&seen.node, Node::Ours(node) if node.cordon == Cordon::Ours);
+    let cordoned = matches!(&seen.node, Node::Ours(node) if matches!(node.cordon, Cordon::Ours | Cordon::Reopened));
     let marked = seen.machine.ours().is_some_and(|it| it.marks != Marks::default());
     let uncordon = cordoned.then_some(Action::Uncordon);
     let unmark = marked.then_some(Action::Unmark);

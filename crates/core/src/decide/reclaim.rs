@@ -100,6 +100,7 @@ pub(super) fn finished(situation: &Situation<'_>) -> Plan {
             ..standing::empty(situation, Phase::Disabled, Ready::ScheduleDisabled, GIVEN_BACK)
         },
         events: Vec::new(),
-        wake_at: None,
+        // A person who enabled it meanwhile is not kept waiting.
+        wake_at: (situation.intent.enabled && disable_schedule(situation).is_none()).then_some(situation.now),
     }
 }

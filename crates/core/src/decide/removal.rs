@@ -34,8 +34,7 @@ pub(super) fn plan(situation: &Situation<'_>, removal: Removal) -> Sight<Plan> {
 pub(super) fn is_gone(seen: &Observed) -> Sight<bool> {
     let no_provider = |slot: &Slot<ProviderChild>| match slot {
         Slot::NotRead => Err(Look::Children),
-        Slot::Absent | Slot::Foreign => Ok(true),
-        Slot::Ours(_) => Ok(false),
+        Slot::Absent | Slot::Foreign | Slot::Ours(_) => Ok(to_remove(seen, slot).is_none()),
     };
     match &seen.machine {
         Slot::Ours(_) => Ok(false),
@@ -69,6 +68,13 @@ fn finished(situation: &Situation<'_>, because: Because) -> Plan {
     }
 }
 
+/// A provider object that is ours to remove. Where somebody else has taken over the Machine, what it has adopted went with
+/// it.
+fn to_remove<'a>(seen: &Observed, slot: &'a Slot<ProviderChild>) -> Option<&'a ProviderChild> {
+    let taken_over = matches!(seen.machine, Slot::Foreign);
+    slot.ours().filter(|child| !(taken_over && child.adopted_by.is_some()))
+}
+
 fn mark_and_delete(machine: &Machine, marks: Marks) -> Vec<Action> {
     let missing = (marks.no_drain && !machine.marks.no_drain) || (marks.no_volumes && !machine.marks.no_volumes);
     let mark = missing.then_some(Action::Mark(marks));
@@ -78,8 +84,16 @@ fn mark_and_delete(machine: &Machine, marks: Marks) -> Vec<Action> {
 
 fn cordon(node: &Node) -> Vec<Action> {
     match node {
-        Node::Ours(node) if node.cordon == Cordon::Open => vec![Action::Cordon],
+        Node::Ours(node) if is_open(node.cordon) => vec![Action::Cordon],
         Node::Ours(_) | Node::None | Node::Sought | Node::NotSeen | Node::Unreachable(_) => Vec::new(),
+    }
+}
+
+/// Whether a Node takes new pods.
+fn is_open(cordon: Cordon) -> bool {
+    match cordon {
+        Cordon::Open | Cordon::Reopened => true,
+        Cordon::Ours | Cordon::Others => false,
     }
 }
 
@@ -87,7 +101,7 @@ fn cordon(node: &Node) -> Vec<Action> {
 fn delete_leftovers(seen: &Observed) -> Vec<Action> {
     [(Role::Infrastructure, &seen.infrastructure), (Role::Bootstrap, &seen.bootstrap)]
         .into_iter()
-        .filter_map(|(role, slot)| slot.ours().map(|child| (role, child)))
+        .filter_map(|(role, slot)| to_remove(seen, slot).map(|child| (role, child)))
         .filter(|(_, child)| !child.deleting)
         .map(|(role, child)| Action::DeleteProvider { role, uid: child.uid.clone() })
         .collect()

@@ -28,8 +28,12 @@ fn keep(situation: &Situation<'_>, machine: &Machine) -> Sight<Plan> {
     if matches!(machine.health, Health::Failed(_)) {
         return removal::graceful(situation, Because::Failed);
     }
+    if !situation.seen.stored.uids_known && matches!(situation.seen.bootstrap, Slot::NotRead) {
+        return Err(Look::Children);
+    }
     let (ready, message) = health(machine, &situation.seen.node);
-    let actions = hold::undo_shutdown(situation.seen);
+    let finalizer = standing::missing_finalizer(situation);
+    let actions = finalizer.into_iter().chain(hold::undo_shutdown(situation.seen)).collect();
     let taken_back = situation.seen.stored.shutdown_started_at.is_some();
     Ok(Plan {
         actions,
@@ -55,7 +59,9 @@ fn health(machine: &Machine, node: &Node) -> (Ready, String) {
             let name = machine.node.as_deref().unwrap_or_default();
             (Ready::Provisioning, format!("Node {name} is not there, or its providerID is not this machine's alone"))
         }
-        _ => (Ready::Provisioning, "the machine is on its way".to_owned()),
+        (Health::Running, Node::Sought) | (Health::Provisioning | Health::Failed(_), _) => {
+            (Ready::Provisioning, "the machine is on its way".to_owned())
+        }
     }
 }
 
@@ -79,7 +85,7 @@ fn make(situation: &Situation<'_>) -> Sight<Plan> {
         refs: Some(wanted.refs.clone()),
         ..standing::empty(situation, phase, Ready::Provisioning, message)
     };
-    let finalizer = (!seen.finalizer).then_some(Action::AddFinalizer);
+    let finalizer = standing::missing_finalizer(situation);
     let store = (seen.stored.refs.as_ref() != Some(&wanted.refs) || seen.stored.shutdown_started_at.is_some())
         .then(|| Action::Store(Box::new(standing(Phase::Pending, "the machine is being made"))));
     Ok(Plan {

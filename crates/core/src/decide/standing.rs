@@ -5,7 +5,7 @@ use fivespot_api::{Phase, ReclaimStatus};
 
 use super::Situation;
 use crate::observed::{Cluster, Slot};
-use crate::plan::Standing;
+use crate::plan::{Action, Standing};
 use crate::validate::SpecErrors;
 
 /// A standing that keeps all that the status remembers.
@@ -25,6 +25,11 @@ pub(super) fn keeping(situation: &Situation<'_>, phase: Phase, ready: Ready, mes
 /// A standing of one of whom nothing is left but the memory of a reclaim.
 pub(super) fn empty(situation: &Situation<'_>, phase: Phase, ready: Ready, message: impl Into<String>) -> Standing {
     Standing { refs: None, shutdown_started_at: None, ..keeping(situation, phase, ready, message) }
+}
+
+/// Our finalizer, where somebody took it off: without it a deletion would not wait for the machine.
+pub(super) fn missing_finalizer(situation: &Situation<'_>) -> Option<Action> {
+    (!situation.seen.finalizer && !situation.intent.deleted).then_some(Action::AddFinalizer)
 }
 
 /// The last reclaim. Once a person has enabled the schedule again, it is not disabled for that reclaim any more.

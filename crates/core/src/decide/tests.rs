@@ -105,7 +105,11 @@ fn nothing_foreign_is_ever_touched_and_nothing_is_made_and_removed_in_one_plan()
         let removes = acts.iter().any(|it| matches!(it, Action::DeleteMachine { .. } | Action::DeleteProvider { .. }));
         assert!(!(makes && removes), "{start:#?}\n{plan:#?}");
         if start.machine_is_foreign() {
-            let touches = |it: &&Action| matches!(it, Action::DeleteMachine { .. } | Action::Mark(_) | Action::Unmark);
+            let touches = |it: &&Action| {
+                let machine = matches!(it, Action::DeleteMachine { .. } | Action::Mark(_) | Action::Unmark);
+                // No start has children of its own beside somebody else's Machine.
+                machine || matches!(it, Action::DeleteProvider { .. })
+            };
             assert!(!acts.iter().any(touches), "{start:#?}\n{plan:#?}");
         }
         if !start.asked.enabled && !start.asked.deleted && !start.asked.killed && !start.reclaim_is_due() {

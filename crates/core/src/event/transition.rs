@@ -28,12 +28,16 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
         it.conditions.iter().find(|it| it.type_ == Ready::CONDITION).map(|it| it.reason.clone())
     };
     let is = |status: &ScheduledMachineStatus, reason: Ready| ready(status).as_deref() == Some(reason.as_str());
+    if before.phase != after.phase {
+        events.extend(phase_reached(before, after).map(told));
+    }
+    // The switch is turned by an edit of the spec; what else happens to the condition meanwhile is no news of it.
+    let edited = before.observed_generation != after.observed_generation;
     match (is(before, Ready::KillSwitchActive), is(after, Ready::KillSwitchActive)) {
-        (false, true) => events.push(told(Reason::KillSwitchActivated)),
-        (true, false) if !is(after, Ready::Error) => {
+        (false, true) if edited => events.push(told(Reason::KillSwitchActivated)),
+        (true, false) if edited && done.failure.is_none() && !is(after, Ready::EmergencyReclaim) => {
             events.push(Event::new(Reason::KillSwitchReset, "killSwitch is off: back to the schedule"));
         }
-        _ if before.phase != after.phase => events.extend(phase_reached(before, after).map(told)),
         _ => {}
     }
     if is(after, Ready::InvalidSpec) && before.message != after.message {

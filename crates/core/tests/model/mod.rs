@@ -477,7 +477,8 @@ impl View {
             schedule_disabled,
             count: 0,
         });
-        let machine = if looked(Look::Children) { self.machine } else { self.caches.machine };
+        let asked = looked(Look::Children) || looked(Look::Machine);
+        let machine = if asked { self.machine } else { self.caches.machine };
         let node = if looked(Look::Node) { self.node } else { self.caches.node };
         Observed {
             finalizer: object.finalizer,
@@ -486,6 +487,7 @@ impl View {
                 shutdown_started_at: object.shutdown.map(instant),
                 reclaim,
                 reclaiming: object.phase == Some(Phase::EmergencyRemove),
+                uids_known: true,
             },
             wanted: Some(Wanted { machine: "a-machine".to_owned(), refs: refs(), fingerprint: FINGERPRINT.to_owned() }),
             cluster: Cluster::Present,
@@ -498,6 +500,8 @@ impl View {
                     node: it.joined.then(|| "n".to_owned()),
                     provider_id: None,
                     fingerprint: Some(FINGERPRINT.to_owned()),
+                    created_at: None,
+                    confirmed: asked,
                 }),
                 None if object.refs && !looked(Look::Children) => Slot::NotRead,
                 None => Slot::Absent,

@@ -6,10 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::aim::Because;
 use super::super::{Sight, Situation, standing};
-use super::{cordon, delete_leftovers, later, look_again, mark_and_delete};
+use super::{cordon, delete_leftovers, is_open, later, look_again, mark_and_delete};
 use crate::drain::Verdict;
 use crate::event::{Event, Reason};
-use crate::observed::{Cluster, Cordon, Health, Machine, Marks, Node, NodePod, Observed, OurNode, Pods, Slot};
+use crate::observed::{Cluster, Health, Machine, Marks, Node, NodePod, Observed, OurNode, Pods, Slot};
 use crate::plan::{Action, Look, Plan, PodKey, Standing};
 
 /// The longest between two looks at pods that leave.
@@ -67,9 +67,10 @@ pub(in super::super) fn plan(situation: &Situation<'_>, because: Because) -> Sig
         ),
     };
     let standing = Standing { shutdown_started_at: Some(started), ..told(situation, because, &step.message) };
+    let finalizer = standing::missing_finalizer(situation);
     let store = seen.stored.shutdown_started_at.is_none().then(|| Action::Store(Box::new(standing.clone())));
     Ok(Plan {
-        actions: store.into_iter().chain(step.actions).collect(),
+        actions: finalizer.into_iter().chain(store).chain(step.actions).collect(),
         standing,
         events: step.event.into_iter().collect(),
         wake_at: step.wake_at,
@@ -106,6 +107,8 @@ fn drain(seen: &Observed, machine: &Machine, times: &Times) -> Sight<Step> {
         ..delete("pods had their time: the Machine is deleted")
     };
     Ok(match (&seen.node, &seen.pods) {
+        // A Machine that has just become a Node must not lose it undrained because a cache does not know yet.
+        (Node::None, _) if machine.node.is_none() && !machine.confirmed => return Err(Look::Machine),
         (Node::None, _) => delete("there is no Node to drain: the Machine is deleted"),
         (Node::NotSeen, _) => return Err(Look::Node),
         (Node::Ours(_), Pods::NotRead) => return Err(Look::Pods),
@@ -114,7 +117,7 @@ fn drain(seen: &Observed, machine: &Machine, times: &Times) -> Sight<Step> {
         (Node::Unreachable(why), _) if time_is_up => timed_out(format!("the workload cluster does not answer: {why}")),
         (Node::Unreachable(why), _) => wait(Vec::new(), format!("the workload cluster does not answer: {why}")),
         // Drained is a Node that takes no new pods and has none left: both have to be seen together.
-        (Node::Ours(node), Pods::Read { now, .. }) if node.cordon != Cordon::Open && left(now) == 0 => {
+        (Node::Ours(node), Pods::Read { now, .. }) if !is_open(node.cordon) && left(now) == 0 => {
             delete("drained: the Machine is deleted")
         }
         (Node::Ours(node), Pods::Read { now, .. }) if time_is_up => {

@@ -13,7 +13,7 @@ use crate::observed::{
     Ref, Refs, Slot, Stored, Wanted,
 };
 use crate::plan::{Action, Decision, Look, Plan, Role, Standing};
-use crate::status::{Done, Subject, fold};
+use crate::status::{Done, Made, Subject, fold};
 use crate::validate::{Standard, ValidSpec, validate};
 
 /// What all children are made from.
@@ -84,15 +84,18 @@ impl World {
     }
 
     pub(super) fn nothing_is_left(&self) -> bool {
-        self.machine.ours().is_none()
-            && self.bootstrap.is_none()
-            && self.infrastructure.is_none()
-            && self.stored.refs.is_none()
-            && self.stored.shutdown_started_at.is_none()
-            || self.object_gone
-                && self.machine.ours().is_none()
-                && self.bootstrap.is_none()
-                && self.infrastructure.is_none()
+        let forgotten = self.stored.refs.is_none() && self.stored.shutdown_started_at.is_none();
+        self.nothing_of_ours() && (self.object_gone || forgotten)
+    }
+
+    fn nothing_of_ours(&self) -> bool {
+        let left = [&self.bootstrap, &self.infrastructure].into_iter().any(|it| self.is_ours(it.as_ref()));
+        self.machine.ours().is_none() && !left
+    }
+
+    /// Whether a child is there that is not somebody else's by now: what a Machine has adopted goes with it.
+    fn is_ours(&self, child: Option<&ProviderChild>) -> bool {
+        child.is_some_and(|it| !(self.machine_is_foreign() && it.adopted_by.is_some()))
     }
 
     pub(super) fn has_one_of_each(&self) -> bool {
@@ -124,6 +127,10 @@ impl World {
             cluster: self.cluster,
             machine: match &self.machine {
                 Slot::Absent if self.stored.refs.is_some() && !looked(Look::Children) => Slot::NotRead,
+                Slot::Ours(machine) => {
+                    let confirmed = looked(Look::Children) || looked(Look::Machine);
+                    Slot::Ours(Machine { confirmed, ..machine.clone() })
+                }
                 machine => machine.clone(),
             },
             bootstrap: provider(&self.bootstrap),
@@ -193,7 +200,11 @@ impl World {
         after.carry_out(plan);
         let made = |it: &Action| *it == Action::CreateChildren;
         let done = Done {
-            machine: plan.actions.iter().any(made).then(|| after.machine.ours().unwrap().uid.clone()),
+            machine: plan
+                .actions
+                .iter()
+                .any(made)
+                .then(|| Made { uid: after.machine.ours().unwrap().uid.clone(), at: None }),
             ..Done::default()
         };
         let before = ScheduledMachineStatus::default();
@@ -213,7 +224,6 @@ impl World {
     pub(super) fn false_claims(&self, status: &ScheduledMachineStatus) -> Vec<&'static str> {
         let uid = self.machine.ours().map(|it| it.uid.clone());
         let running = self.machine.ours().is_some_and(|it| it.health == Health::Running);
-        let nothing = uid.is_none() && self.bootstrap.is_none() && self.infrastructure.is_none();
         let everything = uid.is_some() && self.bootstrap.is_some() && self.infrastructure.is_some();
         let ready = status.conditions.iter().find(|it| it.type_ == "Ready").unwrap();
         let machine_ready = status.conditions.iter().find(|it| it.type_ == "MachineReady").unwrap();
@@ -222,11 +232,14 @@ impl World {
             (status.machine_ref.as_ref().is_some_and(|it| it.uid != uid), "a Machine that is not there"),
             (status.node_ref.is_some() && self.node.is_none(), "a Node that is not there"),
             (status.phase == Some(Phase::Active) && !everything, "Active without all children"),
-            (over && !nothing, "nothing is left, and something is"),
+            (over && !self.nothing_of_ours(), "nothing is left, and something is"),
             (ready.status == "True" && !(running && self.node.is_some()), "Ready without a Node"),
             (machine_ready.status == "True" && !running, "a Machine that runs"),
-            (status.bootstrap_ref.is_none() && self.bootstrap.is_some(), "no bootstrap object"),
-            (status.infrastructure_ref.is_none() && self.infrastructure.is_some(), "no infrastructure object"),
+            (status.bootstrap_ref.is_none() && self.is_ours(self.bootstrap.as_ref()), "no bootstrap object"),
+            (
+                status.infrastructure_ref.is_none() && self.is_ours(self.infrastructure.as_ref()),
+                "no infrastructure object",
+            ),
         ]
         .into_iter()
         .filter_map(|(claimed, what)| claimed.then_some(what))
@@ -280,6 +293,7 @@ impl World {
             shutdown_started_at: standing.shutdown_started_at,
             reclaim: standing.reclaim.clone(),
             reclaiming: standing.phase == Phase::EmergencyRemove,
+            uids_known: true,
         };
     }
 
@@ -376,6 +390,8 @@ fn machine(uid: &str, health: Health) -> Machine {
         health,
         provider_id: None,
         fingerprint: Some(FINGERPRINT.to_owned()),
+        created_at: None,
+        confirmed: true,
     }
 }
 
@@ -407,7 +423,11 @@ fn lives(asked: Asked, cluster: Cluster) -> Vec<World> {
         made: 0,
     };
     // A deleted object without our finalizer is gone already, so nobody would see it.
-    let begun = World { finalizer: true, stored: Stored { refs: Some(refs()), ..Stored::default() }, ..new.clone() };
+    let begun = World {
+        finalizer: true,
+        stored: Stored { refs: Some(refs()), uids_known: true, ..Stored::default() },
+        ..new.clone()
+    };
     let half_made = World { bootstrap: Some(child("b")), ..begun.clone() };
     let adopted = |uid: &str| Some(ProviderChild { adopted_by: Some("m".to_owned()), ..child(uid) });
     let alive = World {
@@ -453,6 +473,13 @@ fn lives(asked: Asked, cluster: Cluster) -> Vec<World> {
         World { stored: reclaiming.clone(), ..alive.clone() },
         World { stored: reclaiming.clone(), infrastructure: adopted("i"), ..begun.clone() },
         World { stored: reclaiming, ..begun.clone() },
+        World {
+            machine: Slot::Foreign,
+            bootstrap: adopted("b"),
+            infrastructure: adopted("i"),
+            node: Some(Cordon::Open),
+            ..begun.clone()
+        },
         World { machine: Slot::Foreign, ..begun },
         alive,
         draining,
