@@ -1,6 +1,8 @@
 //! Every phase, and everything that can be asked for in it: it ends where the design says.
 
 use crate::fixtures::{Controller, Desk, SOON, always, condition, events, never, testbed};
+use std::collections::HashSet;
+
 use fivespot_api::{Phase, keys};
 use fivespot_testbed::provider::{Behaviour, Removal};
 use fivespot_testbed::wait::eventually;
@@ -96,8 +98,11 @@ const TABLE: &[(Start, Ask, End)] = &[
     (Start::Disabled, Ask::Close, With(Phase::Disabled)),
     (Start::DisabledWithoutMachine, Ask::Delete, Gone),
     (Start::DisabledWithoutMachine, Ask::Kill, Without(Phase::Terminated)),
+    (Start::DisabledWithoutMachine, Ask::Revive, Without(Phase::Disabled)),
+    (Start::DisabledWithoutMachine, Ask::Disable, Without(Phase::Disabled)),
     (Start::DisabledWithoutMachine, Ask::Enable, Without(Phase::Inactive)),
     (Start::DisabledWithoutMachine, Ask::Open, Without(Phase::Disabled)),
+    (Start::DisabledWithoutMachine, Ask::Close, Without(Phase::Disabled)),
     (Start::Terminated, Ask::Delete, Gone),
     (Start::Terminated, Ask::Kill, Without(Phase::Terminated)),
     (Start::Terminated, Ask::Revive, With(Phase::Active)),
@@ -121,10 +126,24 @@ const TABLE: &[(Start, Ask, End)] = &[
     (Start::Error, Ask::Close, Without(Phase::Inactive)),
     (Start::InvalidSpec, Ask::Delete, Gone),
     (Start::InvalidSpec, Ask::Kill, Without(Phase::Terminated)),
+    (Start::InvalidSpec, Ask::Revive, With(Phase::Error)),
     (Start::InvalidSpec, Ask::Disable, With(Phase::Disabled)),
+    (Start::InvalidSpec, Ask::Enable, With(Phase::Error)),
     (Start::InvalidSpec, Ask::Open, With(Phase::Active)),
     (Start::InvalidSpec, Ask::Close, Without(Phase::Inactive)),
 ];
+
+#[test]
+fn the_table_has_every_phase_with_everything_that_can_be_asked_for() {
+    let starts: HashSet<String> = TABLE.iter().map(|(start, _, _)| format!("{start:?}")).collect();
+    let asks: HashSet<String> = TABLE.iter().map(|(_, ask, _)| format!("{ask:?}")).collect();
+    let rows: HashSet<String> = TABLE.iter().map(|(start, ask, _)| format!("{start:?} {ask:?}")).collect();
+    assert_eq!(rows.len(), starts.len() * asks.len());
+    assert_eq!(rows.len(), TABLE.len());
+    for phase in Phase::ALL {
+        assert!(starts.contains(phase.as_str()), "{phase} is no start");
+    }
+}
 
 #[tokio::test]
 async fn every_phase_ends_where_the_design_says_whatever_is_asked_for() {

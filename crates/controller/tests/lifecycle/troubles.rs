@@ -104,6 +104,10 @@ async fn a_paused_cluster_holds_up_what_is_graceful_and_nothing_else() {
 
 /// A kind that a provider brings when it is installed.
 fn late_kind(kind: &str, plural: &str) -> CustomResourceDefinition {
+    kind_with(kind, plural, &json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }))
+}
+
+fn kind_with(kind: &str, plural: &str, schema: &Value) -> CustomResourceDefinition {
     serde_json::from_value(json!({
         "metadata": {
             "name": format!("{plural}.infrastructure.cluster.x-k8s.io"),
@@ -117,7 +121,7 @@ fn late_kind(kind: &str, plural: &str) -> CustomResourceDefinition {
                 "name": "v1beta1",
                 "served": true,
                 "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+                "schema": { "openAPIV3Schema": schema },
                 "subresources": { "status": {} },
             }],
         },
@@ -296,5 +300,92 @@ async fn what_the_status_is_made_to_say_gets_nobody_to_delete_anything() {
     desk.delete().await;
     desk.is_gone().await;
     configs.get("precious").await.unwrap();
+    test.close().await;
+}
+
+#[tokio::test]
+async fn an_inline_spec_that_the_provider_refuses_is_told_and_one_that_is_mended_is_tried_at_once() {
+    let (test, _controller) = a_cluster("refused").await;
+    let schema = json!({ "type": "object", "properties": {
+        "spec": { "type": "object", "required": ["rack"], "properties": { "rack": { "type": "integer" } } },
+        "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+    } });
+    let kinds: Api<CustomResourceDefinition> = Api::all(test.client.clone());
+    kinds.create(&PostParams::default(), &kind_with("StrictServer", "strictservers", &schema)).await.unwrap();
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({ "infrastructureSpec": { "kind": "StrictServer" } })).await;
+    let refused = desk.until("refused", |it| it.message.as_ref().is_some_and(|it| it.contains("spec.rack"))).await;
+    assert_eq!(refused.phase, Some(Phase::Error));
+    desk.edit(&json!({ "spec": { "infrastructureSpec": { "spec": { "rack": 7 } } } })).await;
+    let made = desk.reaches(Phase::Active).await;
+    assert_eq!(made.observed_generation, desk.get().await.metadata.generation);
+    desk.delete().await;
+    desk.is_gone().await;
+    test.close().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_somebody_else_takes_over_is_theirs_with_all_that_it_has() {
+    let (test, _controller) = a_cluster("taken over").await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({})).await;
+    desk.runs().await;
+    let before = desk.machine().await.unwrap().metadata.owner_references.unwrap();
+    let mut owners = json!(before);
+    owners.as_array_mut().unwrap().push(json!({
+        "apiVersion": "example.com/v1", "kind": "Hoarder", "name": "theirs", "uid": "not-ours", "controller": true,
+    }));
+    // An owner that does not exist would be garbage; one that cannot be looked up is left alone.
+    let take = json!({ "metadata": { "ownerReferences": owners } });
+    desk.machines().patch("desk-01-machine", &PatchParams::default(), &Patch::Merge(&take)).await.unwrap();
+    desk.until("told", |it| condition(it, "ReferencesValid") == references("NameConflict")).await;
+    desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
+    desk.reaches(Phase::Terminated).await;
+    assert_eq!(desk.children().await, (true, true, true));
+    assert!(desk.infrastructure().await.unwrap().metadata.deletion_timestamp.is_none());
+
+    let give_back = json!({ "metadata": { "ownerReferences": before } });
+    desk.machines().patch("desk-01-machine", &PatchParams::default(), &Patch::Merge(&give_back)).await.unwrap();
+    eventually("what is ours again is removed", SOON, async || desk.children().await == (false, false, false)).await;
+    test.close().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_a_health_check_wants_remediated_is_made_anew() {
+    let (test, _controller) = a_cluster("unhealthy").await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({})).await;
+    let first = desk.runs().await.machine_ref.unwrap().uid;
+    eventually("the Machine is marked", SOON, async || {
+        let mut machine = desk.machine().await.ok_or("gone")?;
+        let conditions = machine.data["status"]["conditions"].as_array_mut().ok_or("no conditions")?;
+        conditions.retain(|it| it["type"] != "OwnerRemediated");
+        conditions.push(json!({
+            "type": "OwnerRemediated", "status": "False", "reason": "WaitingForRemediation",
+            "message": "the kubelet is silent", "lastTransitionTime": jiff::Timestamp::now().to_string(),
+        }));
+        let written = desk.machines().replace_status("desk-01-machine", &PostParams::default(), &machine).await;
+        written.map(drop).map_err(|_| "somebody was faster")
+    })
+    .await;
+    desk.until("told", |it| it.message.as_ref().is_some_and(|it| it.contains("the kubelet is silent"))).await;
+    desk.until("made anew", |it| {
+        condition(it, "Ready").0 == "True" && it.machine_ref.as_ref().is_some_and(|it| it.uid != first)
+    })
+    .await;
+    test.close().await;
+}
+
+#[tokio::test]
+async fn a_finalizer_that_somebody_takes_off_comes_back() {
+    let (test, _controller) = a_cluster("stripped").await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({})).await;
+    desk.runs().await;
+    desk.edit(&json!({ "metadata": { "finalizers": null } })).await;
+    eventually("the finalizer is back", SOON, async || {
+        desk.get().await.metadata.finalizers.is_some_and(|it| it.contains(&fivespot_api::keys::FINALIZER.to_owned()))
+    })
+    .await;
     test.close().await;
 }

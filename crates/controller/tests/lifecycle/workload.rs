@@ -225,3 +225,46 @@ async fn a_node_that_two_machines_claim_is_nobodys() {
     desk.machines().delete("other", &DeleteParams::default()).await.unwrap();
     test.close().await;
 }
+
+#[tokio::test]
+async fn a_kubeconfig_that_may_not_do_enough_is_told_and_causes_no_storm() {
+    let testbed = testbed().await;
+    let test = testbed.namespace("too little").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    let role = format!("{}-nodes-only", test.name);
+    let manifest = json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "little", "namespace": test.name } },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role },
+            "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"] }],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "kind": "ServiceAccount", "name": "little", "namespace": test.name }],
+        },
+    ] });
+    let file = testbed.control_plane().run_dir().path().join("too-little.json");
+    std::fs::write(&file, manifest.to_string()).unwrap();
+    testbed.control_plane().apply(&file).await.unwrap();
+    let little = testbed.control_plane().service_account(&test.name, "little").await.unwrap();
+
+    let desk = Desk::new(&test, "desk-01");
+    let mut controller = Controller::start_in(testbed, &test).await;
+    desk.create(&always(), &json!({ "nodeDrainTimeout": "25s" })).await;
+    desk.runs().await;
+    controller.signal(Signal::TERM);
+    controller.ended().await;
+    write_kubeconfig(&test, &little.kubeconfig()).await;
+    let _controller = Controller::start_in(testbed, &test).await;
+    desk.runs().await;
+    let mark = testbed.audit().mark();
+    desk.reschedule(&never()).await;
+    desk.until("told", |it| it.message.as_ref().is_some_and(|it| it.contains("pods is forbidden"))).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let asked = testbed.audit().since(mark).by(&format!("system:serviceaccount:{}:little", test.name));
+    assert!(asked.len() < 40, "{}", asked.len());
+    // When its time is up the machine goes all the same.
+    desk.reaches(Phase::Inactive).await;
+    test.close().await;
+}
