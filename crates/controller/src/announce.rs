@@ -1,6 +1,7 @@
 //! Events, published behind the work: never ahead of a write, and never in its way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fivespot_api::ScheduledMachine;
@@ -30,6 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub(crate) struct Announcer {
     sender: mpsc::Sender<KubeEvent>,
+    /// How many have been handed in and not been dealt with.
+    open: Arc<AtomicUsize>,
     instance: String,
 }
 
@@ -37,6 +40,8 @@ impl Announcer {
     /// Publishes what is handed in, one after the other, until everybody who could hand something in is gone.
     pub(crate) fn start(client: Client, instance: String, writes: Arc<Semaphore>) -> Self {
         let (sender, mut waiting) = mpsc::channel::<KubeEvent>(WAITING);
+        let open = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&open);
         tokio::spawn(async move {
             while let Some(event) = waiting.recv().await {
                 let until = Instant::now() + LONGEST_WAIT;
@@ -46,6 +51,7 @@ impl Announcer {
                 let events: Api<KubeEvent> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
                 let params = PostParams::default();
                 let published = within(MANAGEMENT, "cannot publish an event", events.create(&params, &event)).await;
+                left.fetch_sub(1, Ordering::AcqRel);
                 let error = match published {
                     Ok(Ok(_)) => continue,
                     Ok(Err(error)) => told(&error),
@@ -54,12 +60,12 @@ impl Announcer {
                 tracing::warn!(reason = event.reason, error, "an event was not published");
             }
         });
-        Announcer { sender, instance }
+        Announcer { sender, open, instance }
     }
 
     /// Whether nothing waits to be published.
     pub(crate) fn is_silent(&self) -> bool {
-        self.sender.capacity() == self.sender.max_capacity()
+        self.open.load(Ordering::Acquire) == 0
     }
 
     /// Tells of something that happened to an object.
@@ -95,7 +101,9 @@ impl Announcer {
             type_: Some(weight.to_owned()),
             ..KubeEvent::default()
         };
+        self.open.fetch_add(1, Ordering::AcqRel);
         if self.sender.try_send(published).is_err() {
+            self.open.fetch_sub(1, Ordering::AcqRel);
             tracing::warn!(reason = event.reason.as_str(), "an event was lost: too many wait to be published");
         }
     }

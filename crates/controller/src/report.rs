@@ -15,10 +15,17 @@ use crate::trouble::Trouble;
 impl Pass<'_> {
     /// The plan has been carried out.
     pub(crate) async fn report(&mut self, plan: &Plan) -> Result<(), Trouble> {
+        // What has been done is told whatever becomes of the status; the rest is news only once it is stored.
+        let (done, stored): (Vec<_>, Vec<_>) = plan.events.iter().partition(|it| it.reason == Reason::DrainTimedOut);
+        for event in done {
+            self.tell(event);
+        }
         if !self.let_go {
             self.store(&plan.standing).await?;
         }
-        plan.events.iter().for_each(|event| self.tell(event));
+        for event in stored {
+            self.tell(event);
+        }
         self.count_drain(plan);
         Ok(())
     }

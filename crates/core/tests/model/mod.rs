@@ -311,7 +311,33 @@ impl World {
         true
     }
 
+    /// What must never be sent, by what the pass could have known.
+    fn judge(&mut self, pass: &Pass, action: &Action) {
+        let (Some(seen), Some(object)) = (pass.view.caches.object, self.object) else { return };
+        let requested = [pass.view.caches.node, pass.view.node].into_iter().flatten().any(|it| it.request);
+        let ejected = seen.asked.killed || seen.phase == Some(Phase::EmergencyRemove) || requested;
+        let takes = matches!(
+            action,
+            Action::DeleteMachine { .. } | Action::Cordon | Action::Evict(_) | Action::EndPods(_) | Action::EndAllPods
+        );
+        if ejected || !takes {
+            return;
+        }
+        if !seen.asked.enabled && !seen.asked.deleted {
+            self.broken = Some("something is taken from a machine whose schedule is disabled");
+        }
+        if object.shutdown.is_none() {
+            self.broken = Some("a shutdown begins before it is stored that it does");
+        }
+        let joined = pass.view.machine.is_some_and(|it| it.joined) && self.node.is_some();
+        let in_time = object.shutdown == Some(pass.view.instant);
+        if matches!(action, Action::DeleteMachine { .. }) && joined && in_time && self.pod == Some(Verdict::Evict) {
+            self.broken = Some("a machine goes before its pods were asked to leave");
+        }
+    }
+
     fn act(&mut self, pass: &Pass, action: &Action) -> bool {
+        self.judge(pass, action);
         let seen_uid = pass.view.caches.machine.map(|it| it.uid);
         let ours = self.machine.as_mut().filter(|it| Some(it.uid) == seen_uid);
         match action {
