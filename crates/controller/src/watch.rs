@@ -90,6 +90,20 @@ impl Machines {
         }
     }
 
+    /// The Machines that claim what a Machine claims that was heard of.
+    fn claimants(&self, heard: &Heard<Machine>) -> HashSet<Key> {
+        let (namespace, claims) = match heard {
+            Heard::Changed { before, after } => {
+                (after.namespace(), [before.as_deref().and_then(claim), claim(after)].to_vec())
+            }
+            Heard::Gone(machine) => (machine.namespace(), vec![claim(machine)]),
+            Heard::Nothing | Heard::All => return HashSet::new(),
+        };
+        let known = lock(&self.claims);
+        let names = claims.into_iter().flatten().filter_map(|it| known.get(&it)).flatten();
+        names.map(|name| Key { namespace: namespace.clone().unwrap_or_default(), name: name.clone() }).collect()
+    }
+
     fn expect(&self, key: &Key) {
         lock(&self.wanted_by).insert(machine_of(key), key.clone());
     }
@@ -99,7 +113,12 @@ impl Machines {
     }
 
     fn wanted_by(&self, machine: &Machine) -> Option<Key> {
-        lock(&self.wanted_by).get(&key(machine)).cloned()
+        self.object_of(&key(machine))
+    }
+
+    /// The object that has a Machine of this namespace and name.
+    fn object_of(&self, machine: &Key) -> Option<Key> {
+        lock(&self.wanted_by).get(machine).cloned()
     }
 }
 
@@ -198,7 +217,13 @@ fn hear_object(context: &Context, event: Event<ScheduledMachine>) {
 
 fn hear_machine(context: &Context, event: Event<Machine>) {
     let heard = context.machines.cache.hear(event.modify(Machine::trim));
+    // A Node that two claim is nobody's, so whoever else claims it is concerned too.
+    let before = context.machines.claimants(&heard);
     context.machines.note_claims(&heard);
+    let after = context.machines.claimants(&heard);
+    if before != after {
+        before.union(&after).filter_map(|it| context.machines.object_of(it)).for_each(|key| context.queue.push(key));
+    }
     let concerned = match &heard {
         Heard::Nothing => None,
         Heard::Changed { before: Some(before), after } if is_the_same(before.as_ref(), after) => None,

@@ -78,6 +78,10 @@ async fn a_hundred_idle_machines_with_live_nodes_cost_no_request_and_an_edit_is_
         .for_each_concurrent(16, async |name| Desk::new(&test, name).create(&always(), &json!({})).await)
         .await;
     stream::iter(&names).for_each_concurrent(16, async |name| drop(Desk::new(&test, name).runs().await)).await;
+    // What is wrong until somebody edits it is not tried again either.
+    let broken = Desk::new(&test, "broken");
+    broken.create(&json!({ "cron": "0 9 * * *", "timezone": "Mars/Olympus" }), &json!({})).await;
+    broken.reaches(Phase::Error).await;
     let versions = versions(&test).await;
 
     // From the moment at which nothing is sent any more.

@@ -1,20 +1,17 @@
 //! A full day of a machine, from the window's opening to its close, with everything real.
 
-use crate::fixtures::{Controller, Desk, SOON, condition, events, testbed, window};
+use crate::fixtures::{Desk, SOON, a_cluster, budget, condition, events, window};
 use fivespot_api::Phase;
 use fivespot_testbed::wait::eventually;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 #[tokio::test]
 async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("day").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let controller = Controller::start_in(testbed, &test).await;
+    let (test, controller) = a_cluster("day").await;
     controller.ready().await;
     let desk = Desk::new(&test, "desk-01");
     let mut schedule = window(3, 3600);
@@ -54,12 +51,7 @@ async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
     // Two pods, of which a budget lets none go.
     desk.pod("web-0", &json!({ "app": "web" })).await;
     desk.pod("other", &json!({})).await;
-    let budget: PodDisruptionBudget = serde_json::from_value(json!({
-        "metadata": { "name": "web" },
-        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
-    }))
-    .unwrap();
-    test.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await.unwrap();
+    budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
 
     // The window is cut short: it closes in a moment.
     schedule["overrides"][0]["until"] = json!((Timestamp::now() + SignedDuration::from_secs(3)).to_string());

@@ -4,13 +4,10 @@ use fivespot_testbed::wait::eventually;
 use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::json;
 
-use crate::fixtures::{Controller, Desk, SOON, always, testbed};
+use crate::fixtures::{Desk, SOON, a_cluster, always};
 
 async fn nothing_is_left(policy: PropagationPolicy) {
-    let testbed = testbed().await;
-    let test = testbed.namespace("deletion").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("deletion").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({})).await;
     desk.runs().await;

@@ -5,23 +5,13 @@ use fivespot_testbed::TestNamespace;
 use fivespot_testbed::wait::eventually;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Controller, Desk, SOON, always, events, never, testbed};
+use crate::fixtures::{Desk, SOON, a_cluster, always, budget, events, never, testbed};
 
 const LONG: &str = "1h";
-
-async fn budget(test: &TestNamespace, name: &str, labels: Value) {
-    let budget: PodDisruptionBudget = serde_json::from_value(json!({
-        "metadata": { "name": name },
-        "spec": { "minAvailable": 1, "selector": { "matchLabels": labels } },
-    }))
-    .unwrap();
-    test.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await.unwrap();
-}
 
 async fn patch_pod(test: &TestNamespace, name: &str, patch: Value) {
     test.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
@@ -29,10 +19,7 @@ async fn patch_pod(test: &TestNamespace, name: &str, patch: Value) {
 
 #[tokio::test]
 async fn what_would_come_back_by_itself_or_has_ended_may_stay_and_what_is_leaving_is_waited_for() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("who leaves").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("who leaves").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeDrainTimeout": LONG, "gracefulShutdownTimeout": LONG })).await;
     desk.runs().await;
@@ -90,16 +77,13 @@ async fn what_would_come_back_by_itself_or_has_ended_may_stay_and_what_is_leavin
 
 #[tokio::test]
 async fn a_pod_under_two_budgets_is_blocked_and_not_an_error() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("two budgets").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("two budgets").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeDrainTimeout": LONG, "gracefulShutdownTimeout": LONG })).await;
     desk.runs().await;
     desk.pod("web", &json!({ "app": "web" })).await;
-    budget(&test, "one", json!({ "app": "web" })).await;
-    budget(&test, "two", json!({ "app": "web" })).await;
+    budget(&test.client, &test.name, "one", &json!({ "app": "web" })).await;
+    budget(&test.client, &test.name, "two", &json!({ "app": "web" })).await;
     desk.reschedule(&never()).await;
     let told = format!("draining: 1 of 1 pod left, 1 blocked by PDBs of namespace {}", test.name);
     let blocked = desk.until("blocked", |it| it.message.as_deref() == Some(told.as_str())).await;
@@ -111,15 +95,12 @@ async fn a_pod_under_two_budgets_is_blocked_and_not_an_error() {
 
 #[tokio::test]
 async fn a_drain_that_takes_too_long_is_told_and_ended() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("too long").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("too long").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeDrainTimeout": "4s", "gracefulShutdownTimeout": LONG })).await;
     desk.runs().await;
     desk.pod("web", &json!({ "app": "web" })).await;
-    budget(&test, "web", json!({ "app": "web" })).await;
+    budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
     desk.reschedule(&never()).await;
     desk.reaches(Phase::Inactive).await;
     let told = events(&desk).await;
@@ -129,10 +110,7 @@ async fn a_drain_that_takes_too_long_is_told_and_ended() {
 
 #[tokio::test]
 async fn pods_of_a_node_that_does_not_answer_are_not_waited_for() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("silent node").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("silent node").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeDrainTimeout": LONG, "gracefulShutdownTimeout": LONG })).await;
     desk.runs().await;
@@ -164,14 +142,12 @@ async fn pods_of_a_node_that_does_not_answer_are_not_waited_for() {
 #[tokio::test]
 async fn an_eject_asks_nobody_and_ends_pods_at_once() {
     let testbed = testbed().await;
-    let test = testbed.namespace("eject").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("eject").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeDrainTimeout": LONG, "gracefulShutdownTimeout": LONG })).await;
     desk.runs().await;
     desk.pod("web", &json!({ "app": "web" })).await;
-    budget(&test, "web", json!({ "app": "web" })).await;
+    budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
     let audit = testbed.audit();
     let mark = audit.mark();
     desk.edit(&json!({ "spec": { "killSwitch": true } })).await;

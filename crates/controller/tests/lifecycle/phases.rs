@@ -1,6 +1,6 @@
 //! Every phase, and everything that can be asked for in it: it ends where the design says.
 
-use crate::fixtures::{Controller, Desk, SOON, always, condition, events, never, testbed};
+use crate::fixtures::{Controller, Desk, SOON, always, budget, condition, events, never, testbed};
 use std::collections::HashSet;
 
 use fivespot_api::{Phase, keys};
@@ -243,7 +243,7 @@ async fn begin(testbed: &Testbed, desk: &Desk<'_>, start: Start) {
             desk.create(&always(), &long).await;
             desk.runs().await;
             desk.pod(desk.name, &json!({ "held-in": desk.name })).await;
-            budget(desk).await;
+            budget(&desk.test.client, &desk.test.name, desk.name, &json!({ "held-in": desk.name })).await;
             desk.reschedule(&never()).await;
             desk.until("held", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
         }
@@ -328,15 +328,6 @@ async fn finish(testbed: &Testbed, desk: &Desk<'_>, start: Start, ask: Ask) {
         }
         _ => {}
     }
-}
-
-async fn budget(desk: &Desk<'_>) {
-    let budget: PodDisruptionBudget = serde_json::from_value(json!({
-        "metadata": { "name": desk.name },
-        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "held-in": desk.name } } },
-    }))
-    .unwrap();
-    desk.test.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await.unwrap();
 }
 
 /// A Cluster that takes no machine for now. Nobody needs it to be more than that.

@@ -9,7 +9,7 @@ use fivespot_testbed::wait::eventually;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, always, testbed};
+use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, a_cluster, always, testbed};
 
 /// What an HTTP server on this host answers: the status line, and all of it.
 async fn get(port: u16, path: &str) -> (String, String) {
@@ -23,10 +23,7 @@ async fn get(port: u16, path: &str) -> (String, String) {
 
 #[tokio::test]
 async fn it_says_how_it_is_and_counts_what_it_does() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("metrics").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let controller = Controller::start_in(testbed, &test).await;
+    let (test, controller) = a_cluster("metrics").await;
     let (health, metrics) = (controller.port("health").await, controller.port("metrics").await);
     eventually("it is ready", SOON, async || get(health, "/ready").await.0.contains("200")).await;
     for path in ["/health", "/healthz", "/readyz"] {
@@ -91,9 +88,7 @@ async fn told_to_stop_it_ends_in_order() {
 #[tokio::test]
 async fn it_is_never_refused_what_it_asks_for() {
     let testbed = testbed().await;
-    let test = testbed.namespace("allowed").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let (test, _controller) = a_cluster("allowed").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({})).await;
     desk.runs().await;
