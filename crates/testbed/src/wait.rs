@@ -71,15 +71,18 @@ where
     R: Look,
 {
     let started = Instant::now();
+    let mut seen = None;
     loop {
         // A look that hangs must not outlive the deadline either.
         let left = deadline.saturating_sub(started.elapsed()).max(LOOK_EVERY);
-        let seen = match tokio::time::timeout(left, look()).await.map(Look::settle) {
+        match tokio::time::timeout(left, look()).await.map(Look::settle) {
             Ok(Ok(found)) => return Ok(found),
-            Ok(Err(seen)) => seen,
-            Err(_) => "no answer".to_owned(),
-        };
+            Ok(Err(instead)) => seen = Some(instead),
+            // What an earlier look saw says more than that the last one came too late.
+            Err(_) => {}
+        }
         if started.elapsed() >= deadline {
+            let seen = seen.unwrap_or_else(|| "no answer".to_owned());
             return Err(WaitError { what: what.to_owned(), waited: started.elapsed(), seen });
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -120,6 +123,16 @@ mod tests {
     async fn a_look_that_hangs_does_not_outlive_the_deadline() {
         let hang = try_eventually("an answer comes", Duration::from_millis(1), std::future::pending::<bool>);
         assert_eq!(hang.await.unwrap_err().seen, "no answer");
+    }
+
+    #[tokio::test]
+    async fn a_last_look_that_hangs_does_not_hide_what_was_seen_before() {
+        let mut looks = 0;
+        let error = try_eventually("pigs fly", Duration::from_millis(200), async || {
+            looks += 1;
+            if looks == 1 { Err::<(), _>("a pig on the ground") } else { std::future::pending().await }
+        });
+        assert_eq!(error.await.unwrap_err().seen, "a pig on the ground");
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Desk, SOON, a_cluster, always, budget, events, never, testbed};
+use crate::fixtures::{Desk, SOON, a_cluster, always, budget, told_once, never, testbed};
 
 const LONG: &str = "1h";
 
@@ -103,8 +103,7 @@ async fn a_drain_that_takes_too_long_is_told_and_ended() {
     budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
     desk.reschedule(&never()).await;
     desk.reaches(Phase::Inactive).await;
-    let told = events(&desk).await;
-    assert_eq!(told.iter().filter(|it| *it == "DrainTimedOut").count(), 1, "{told:?}");
+    told_once(&desk, &["DrainTimedOut"]).await;
     test.close().await;
 }
 
@@ -160,7 +159,6 @@ async fn an_eject_asks_nobody_and_ends_pods_at_once() {
     for act in ["patch machines", "delete machines", "patch nodes", "delete pods"] {
         assert!(done.contains(&act.to_owned()), "{act}: {done:?}");
     }
-    let told = events(&desk).await;
-    assert_eq!(told.iter().filter(|it| *it == "KillSwitchActivated").count(), 1, "{told:?}");
+    told_once(&desk, &["KillSwitchActivated"]).await;
     test.close().await;
 }

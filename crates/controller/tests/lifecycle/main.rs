@@ -4,7 +4,6 @@
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
 
-mod crowd;
 mod day;
 mod deletion;
 mod drain;

@@ -1,6 +1,6 @@
 //! Every phase, and everything that can be asked for in it: it ends where the design says.
 
-use crate::fixtures::{Controller, Desk, SOON, always, budget, condition, events, never, testbed};
+use crate::fixtures::{Controller, Desk, SOON, always, budget, condition, told_once, never, testbed};
 use std::collections::HashSet;
 
 use fivespot_api::{Phase, keys};
@@ -307,7 +307,7 @@ async fn finish(testbed: &Testbed, desk: &Desk<'_>, start: Start, ask: Ask) {
             assert_eq!(desk.children().await, (false, false, false));
         }
         (Start::ShuttingDown, Ask::Open) => {
-            assert!(events(desk).await.iter().any(|it| it == "TakenBack"));
+            told_once(desk, &["TakenBack"]).await;
         }
         (Start::EmergencyRemove, _) => {
             let infra = format!("{}-infra", desk.name);

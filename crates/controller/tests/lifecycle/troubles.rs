@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, condition, events, machine_resource, never, testbed};
+use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, condition, told_once, machine_resource, never, testbed};
 
 fn clusters(test: &TestNamespace) -> Api<DynamicObject> {
     test.dynamic_api(&ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster")))
@@ -129,7 +129,7 @@ async fn a_provider_that_is_installed_later_is_found_by_its_own_plural() {
     assert!(waiting.message.as_ref().unwrap().contains("LateChassis"), "{waiting:#?}");
     // Nothing is begun that cannot be finished.
     assert!(desk.bootstrap().await.is_none());
-    assert_eq!(events(&desk).await.iter().filter(|it| *it == "CreationFailed").count(), 1);
+    told_once(&desk, &["CreationFailed"]).await;
 
     let kinds: Api<CustomResourceDefinition> = Api::all(test.client.clone());
     kinds.create(&PostParams::default(), &late_kind("LateChassis", "latechassis")).await.unwrap();
@@ -259,7 +259,7 @@ async fn a_schedule_that_does_not_parse_is_a_status_until_it_is_mended() {
     assert_eq!(condition(&told, "Ready"), ("False".into(), "InvalidSpec".into()));
     assert_eq!(condition(&told, "Scheduled"), ("False".into(), "InvalidSchedule".into()));
     assert!(told.message.as_ref().unwrap().contains("spec.schedule.timezone"), "{told:#?}");
-    assert_eq!(events(&desk).await, ["InvalidSpec"]);
+    told_once(&desk, &["InvalidSpec"]).await;
 
     desk.edit(&json!({ "spec": { "schedule": { "cron": "* * * * *", "timezone": "UTC" } } })).await;
     desk.runs().await;

@@ -201,12 +201,15 @@ async fn a_node_that_two_machines_claim_is_nobodys() {
     desk.create(&always(), &json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })).await;
     let running = desk.runs().await;
     let reference = |kind: &str, group: &str| json!({ "apiGroup": group, "kind": kind, "name": "theirs" });
-    let other = kube::api::DynamicObject::new("other", &crate::fixtures::machine_resource()).data(json!({ "spec": {
+    let mut other = kube::api::DynamicObject::new("other", &crate::fixtures::machine_resource()).data(json!({ "spec": {
         "clusterName": "edge",
         "providerID": running.provider_id,
         "bootstrap": { "configRef": reference("K0sWorkerConfig", "bootstrap.cluster.x-k8s.io") },
         "infrastructureRef": reference("RemoteMachine", "infrastructure.cluster.x-k8s.io"),
     } }));
+    // Cluster API would take the Node away with it, when it goes.
+    let paused = [("cluster.x-k8s.io/paused".to_owned(), String::new())];
+    other.metadata.annotations = Some(paused.into());
     desk.machines().create(&PostParams::default(), &other).await.unwrap();
     let told = desk.until("nobody's", |it| it.node_ref.is_none()).await;
     assert!(told.message.as_ref().unwrap().contains("providerID"), "{told:#?}");

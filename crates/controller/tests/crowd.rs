@@ -1,8 +1,13 @@
 //! Many at once: no request too many, and nobody in Error.
+//!
+//! Apart from the other tests, which would wait long for a Cluster API that is busy with two hundred machines.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
+
+mod fixtures;
 
 use std::collections::BTreeMap;
 
-use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, always, install, testbed};
+use fixtures::{CONTROLLER, Controller, Desk, SOON, always, install, testbed};
 use fivespot_api::{Phase, ScheduledMachine};
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::provider::{Behaviour, Step};
@@ -13,12 +18,16 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use serde_json::json;
 
+/// Neither crowd slows the other down.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 const CROWD: usize = 200;
 /// Creation to Active: finalizer, intent, bootstrap, infrastructure, Machine, status.
 const REQUESTS: usize = 6;
 
 #[tokio::test]
 async fn two_hundred_that_waited_for_the_controller_come_in_with_six_requests_each_and_none_in_error() {
+    let _turn = ONE_AT_A_TIME.lock().await;
     let testbed = testbed().await;
     let test = testbed.namespace("crowd").await;
     testbed.cluster(&test, "edge").await.unwrap();
@@ -66,6 +75,7 @@ async fn two_hundred_that_waited_for_the_controller_come_in_with_six_requests_ea
 
 #[tokio::test]
 async fn a_hundred_idle_machines_with_live_nodes_cost_no_request_and_an_edit_is_still_acted_on() {
+    let _turn = ONE_AT_A_TIME.lock().await;
     // On its own, so that every request of a controller is one of this controller.
     let testbed = &Testbed::start_with_fleet(ControlPlaneOptions::named("quiet")).await.unwrap();
     install(testbed).await;
