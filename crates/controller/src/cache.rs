@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::runtime::reflector::store::Writer;
@@ -23,6 +23,8 @@ where
     store: Store<K>,
     writer: Mutex<Writer<K>>,
     synced: AtomicBool,
+    /// The newest version that the watch has told of, of any object.
+    heard: AtomicU64,
 }
 
 impl<K> Cache<K>
@@ -33,7 +35,13 @@ where
 {
     pub(crate) fn new(kind: <K as Resource>::DynamicType) -> Self {
         let writer = Writer::new(kind.clone());
-        Cache { store: writer.as_reader(), kind, writer: Mutex::new(writer), synced: AtomicBool::new(false) }
+        Cache {
+            store: writer.as_reader(),
+            kind,
+            writer: Mutex::new(writer),
+            synced: AtomicBool::new(false),
+            heard: AtomicU64::new(0),
+        }
     }
 
     /// The object of this name, where names have a namespace.
@@ -59,15 +67,11 @@ where
     /// Takes what a watch tells. What it was before comes back, so that whoever cares can see what changed.
     pub(crate) fn hear(&self, event: Event<K>) -> Heard<K> {
         let mut writer = self.lock();
+        if let Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) = &event {
+            self.heard.fetch_max(version(object).unwrap_or_default(), Ordering::AcqRel);
+        }
         match event {
-            Event::Apply(object) => {
-                let before = self.known(&object);
-                if before.as_ref().is_some_and(|it| !is_newer(&object, it)) {
-                    return Heard::Nothing;
-                }
-                writer.apply_watcher_event(&Event::Apply(object.clone()));
-                Heard::Changed { before, after: object }
-            }
+            Event::Apply(object) => self.take(&mut writer, object),
             Event::Delete(object) => {
                 // What took its place since then is another one.
                 if self.known(&object).is_some_and(|it| it.uid() != object.uid()) {
@@ -88,9 +92,15 @@ where
         }
     }
 
-    /// Takes an object that the API server has just shown us: one that we made, or that we asked for.
+    /// Takes an object that the API server has just shown us: one that we made, or that we asked for. If the watch has
+    /// told of later things already and there is none such, it has been and gone.
     pub(crate) fn saw(&self, object: K) -> Heard<K> {
-        self.hear(Event::Apply(object))
+        let mut writer = self.lock();
+        let is_late = version(&object).is_some_and(|it| it <= self.heard.load(Ordering::Acquire));
+        if is_late && self.known(&object).is_none() {
+            return Heard::Nothing;
+        }
+        self.take(&mut writer, object)
     }
 
     /// Takes the answer to a write of ours to an object that was known. A watch can be faster than an answer: what it has
@@ -111,6 +121,15 @@ where
         if self.known(object).is_some_and(|it| it.uid() == object.uid()) {
             writer.apply_watcher_event(&Event::Delete(object.clone()));
         }
+    }
+
+    fn take(&self, writer: &mut Writer<K>, object: K) -> Heard<K> {
+        let before = self.known(&object);
+        if before.as_ref().is_some_and(|it| !is_newer(&object, it)) {
+            return Heard::Nothing;
+        }
+        writer.apply_watcher_event(&Event::Apply(object.clone()));
+        Heard::Changed { before, after: object }
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer<K>> {
@@ -144,11 +163,14 @@ pub(crate) enum Heard<K> {
 
 /// Whether `a` is newer than `b`. Resource versions of one kind are numbers that grow.
 fn is_newer<K: Resource>(a: &K, b: &K) -> bool {
-    let version = |it: &K| it.meta().resource_version.as_ref().and_then(|it| it.parse::<u64>().ok());
     match (version(a), version(b)) {
         (Some(a), Some(b)) => a > b,
         (None, _) | (_, None) => true,
     }
+}
+
+fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_ref().and_then(|it| it.parse().ok())
 }
 
 #[cfg(test)]
@@ -180,6 +202,15 @@ mod tests {
         cache.hear(Event::Apply(node(1)));
         cache.hear(Event::Delete(node(3)));
         assert!(matches!(cache.wrote(node(2)), Heard::Nothing));
+        assert!(matches!(cache.saw(node(2)), Heard::Nothing));
         assert!(cache.get_global("n1").is_none());
+    }
+
+    #[test]
+    fn what_the_watch_has_not_told_of_yet_is_taken_from_an_answer() {
+        let cache = Cache::<Node>::new(());
+        cache.hear(Event::Delete(node(3)));
+        assert!(matches!(cache.saw(node(4)), Heard::Changed { before: None, .. }));
+        assert!(cache.get_global("n1").is_some());
     }
 }

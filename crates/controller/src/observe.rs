@@ -14,42 +14,53 @@ use crate::cluster_api::{self, Machine, NO_DRAIN, NO_VOLUMES, is_owned_by};
 use crate::context::Context;
 use crate::queue::Key;
 
-pub(crate) use closer::{look, pods_of};
+pub(crate) use closer::pods_of;
 
-/// What the caches show of an object. No request is sent.
-pub(crate) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, spec: Option<&ValidSpec>) -> Observed {
-    let status = object.status.clone().unwrap_or_default();
-    let uid = object.uid().unwrap_or_default();
-    let refs = stored_refs(&key.name, &status);
-    let uids_known = [&status.bootstrap_ref, &status.infrastructure_ref]
-        .iter()
-        .all(|it| it.as_ref().is_some_and(|it| it.uid.is_some()));
-    let known = context.machines.of(key);
-    let machine = match &known {
-        Some(machine) => machine_slot(machine, &uid),
-        // A cache may lag behind: that a Machine is gone which was about to be made has to be seen for sure.
-        None if refs.is_some() => Slot::NotRead,
-        None => Slot::Absent,
-    };
-    let ours = known.as_deref().filter(|_| machine.ours().is_some());
-    let joins = ours.map_or(&object.spec.cluster_name, |it| &it.spec.cluster_name);
-    Observed {
-        finalizer: object.finalizers().iter().any(|it| it == keys::FINALIZER),
-        stored: Stored {
-            refs,
-            shutdown_started_at: status.shutdown_started_at.map(|it| it.0),
-            reclaim: status.reclaim,
-            reclaiming: status.phase == Some(Phase::EmergencyRemove),
-            uids_known,
-        },
-        wanted: spec.map(|spec| children::wanted(&key.name, spec)),
-        cluster: cluster(context, &key.namespace, joins),
-        node: node::observe(context, key, ours),
-        machine,
-        bootstrap: Slot::NotRead,
-        infrastructure: Slot::NotRead,
-        pods: Pods::NotRead,
-        held_off: None,
+/// Who looks at an object and all that belongs to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Eye<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) key: &'a Key,
+    pub(crate) object: &'a ScheduledMachine,
+}
+
+impl Eye<'_> {
+    /// What the caches show of an object. No request is sent.
+    pub(crate) fn observe(&self, spec: Option<&ValidSpec>) -> Observed {
+        let Eye { context, key, object } = *self;
+        let status = object.status.clone().unwrap_or_default();
+        let uid = object.uid().unwrap_or_default();
+        let refs = stored_refs(&key.name, &status);
+        let uids_known = [&status.bootstrap_ref, &status.infrastructure_ref]
+            .iter()
+            .all(|it| it.as_ref().is_some_and(|it| it.uid.is_some()));
+        let known = context.machines.of(key);
+        let machine = match &known {
+            Some(machine) => machine_slot(machine, &uid),
+            // A cache may lag behind: that a Machine is gone which was about to be made has to be seen for sure.
+            None if refs.is_some() => Slot::NotRead,
+            None => Slot::Absent,
+        };
+        let ours = known.as_deref().filter(|_| machine.ours().is_some());
+        let joins = ours.map_or(&object.spec.cluster_name, |it| &it.spec.cluster_name);
+        Observed {
+            finalizer: object.finalizers().iter().any(|it| it == keys::FINALIZER),
+            stored: Stored {
+                refs,
+                shutdown_started_at: status.shutdown_started_at.map(|it| it.0),
+                reclaim: status.reclaim,
+                reclaiming: status.phase == Some(Phase::EmergencyRemove),
+                uids_known,
+            },
+            wanted: spec.map(|spec| children::wanted(&key.name, spec)),
+            cluster: cluster(context, &key.namespace, joins),
+            node: node::observe(context, key, ours),
+            machine,
+            bootstrap: Slot::NotRead,
+            infrastructure: Slot::NotRead,
+            pods: Pods::NotRead,
+            held_off: None,
+        }
     }
 }
 

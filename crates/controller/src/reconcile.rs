@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::act::{self, Pass};
 use crate::context::Context;
-use crate::observe;
+use crate::observe::Eye;
 use crate::queue::Key;
 use crate::trouble::Trouble;
 
@@ -32,12 +32,6 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn situation(&self) -> Situation<'_> {
         Situation { intent: &self.intent, spec: self.spec.as_ref(), seen: &self.seen, now: self.now }
-    }
-
-    /// When the schedule changes next.
-    fn boundary(&self) -> Timestamp {
-        let next = self.spec.as_ref().ok().and_then(|spec| spec.schedule.next_change(self.now));
-        next.unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -76,10 +70,11 @@ async fn pass(
     let now = Timestamp::now();
     let spec = validate(&object.spec, &key.namespace, Standard::Stored);
     context.metrics.evaluated(if spec.is_ok() { "ok" } else { "invalid" });
-    let mut seen = observe::observe(context, key, &object, spec.as_ref().ok());
+    let eye = Eye { context, key, object: &object };
+    let mut seen = eye.observe(spec.as_ref().ok());
     patience.remember(&mut seen, object.metadata.generation, now);
     let mut scene = Scene { intent: Intent::of(&object), spec, seen, now };
-    let plan = match closer(context, key, &object, &mut scene, patience).await {
+    let plan = match decided(eye, &mut scene, patience).await {
         Ok(plan) => plan,
         Err(trouble) => {
             let mut pass = Pass::new(context, key, &object, &scene);
@@ -104,17 +99,12 @@ async fn pass(
 }
 
 /// Decides, and looks closer for as long as the decision asks for it.
-async fn closer(
-    context: &Context,
-    key: &Key,
-    object: &ScheduledMachine,
-    scene: &mut Scene,
-    patience: &mut Patience,
-) -> Result<Plan, Trouble> {
+async fn decided(eye: Eye<'_>, scene: &mut Scene, patience: &mut Patience) -> Result<Plan, Trouble> {
     loop {
+        patience.count_pods(&mut scene.seen);
         match decide(scene.situation()) {
             Decision::Do(plan) => return Ok(*plan),
-            Decision::Look(look) => observe::look(context, key, object, (look, &mut scene.seen, patience)).await?,
+            Decision::Look(look) => eye.look(look, &mut scene.seen).await?,
         }
     }
 }
@@ -131,7 +121,7 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
     };
     let actions = plan.map_or(&[][..], |it| &it.actions);
     // What else is due is not slept through: the close of a window, the end of a drain.
-    let due = plan.map_or(pass.scene.boundary(), |it| it.wake_at.unwrap_or(Timestamp::MAX));
+    let due = plan.map_or_else(|| pass.scene.situation().boundary(), |it| it.wake_at).unwrap_or(Timestamp::MAX);
     match patience.failed(actions, kind, now) {
         Verdict::Soon(at) => {
             tracing::debug!(object = %pass.key, why = %trouble, "tried again soon");

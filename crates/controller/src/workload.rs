@@ -79,7 +79,10 @@ impl Workloads {
         match home.state() {
             State::Sought => Lookup::Sought,
             State::Unreachable(why) => Lookup::Unreachable(why),
-            State::Connected(nodes) if !nodes.is_synced() => Lookup::Sought,
+            // Of a management cluster that once told of its Nodes and then does not, the last that it told counts.
+            State::Connected(nodes) if !nodes.is_synced() => nodes.trouble().map_or(Lookup::Sought, |why| {
+                Lookup::Unreachable(format!("the Nodes of the management cluster cannot be read: {why}"))
+            }),
             State::Connected(nodes) => match nodes.get(name) {
                 Some(node) => Lookup::Found(node),
                 // It may be that a Secret has come since, and that this is not where the Node lives.

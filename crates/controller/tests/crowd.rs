@@ -7,12 +7,12 @@ mod fixtures;
 
 use std::collections::BTreeMap;
 
-use fixtures::{CONTROLLER, Controller, Desk, SOON, always, install, testbed};
 use fivespot_api::{Phase, ScheduledMachine};
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlaneOptions, Testbed};
+use fixtures::{CONTROLLER, Controller, Desk, SOON, always, install, testbed};
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher;

@@ -39,6 +39,13 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
+impl Situation<'_> {
+    /// When the schedule changes next.
+    pub fn boundary(&self) -> Option<Timestamp> {
+        self.spec.ok().and_then(|spec| spec.schedule.next_change(self.now))
+    }
+}
+
 /// Decides what one pass does, or what it has to look at first. Each look is asked for once: what has been read is not
 /// asked for again.
 pub fn decide(situation: Situation<'_>) -> Decision {
@@ -48,10 +55,12 @@ pub fn decide(situation: Situation<'_>) -> Decision {
         Aim::Run => run::plan(&situation),
         Aim::LeaveAlone(errors) => hold::leave_alone(&situation, errors),
     };
-    // Whatever else it waits for: when the schedule changes, there is something to say.
-    let boundary = || situation.spec.ok().and_then(|spec| spec.schedule.next_change(situation.now));
     match plan {
-        Ok(plan) => Decision::Do(Box::new(Plan { wake_at: plan.wake_at.into_iter().chain(boundary()).min(), ..plan })),
+        Ok(plan) => {
+            // Whatever else it waits for: when the schedule changes, there is something to say.
+            let wake_at = plan.wake_at.into_iter().chain(situation.boundary()).min();
+            Decision::Do(Box::new(Plan { wake_at, ..plan }))
+        }
         Err(look) => Decision::Look(look),
     }
 }

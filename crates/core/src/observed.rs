@@ -147,6 +147,14 @@ pub struct Machine {
     pub confirmed: bool,
 }
 
+impl Machine {
+    /// What is wrong with one that runs and has no Node.
+    pub fn no_node(&self) -> String {
+        let name = self.node.as_deref().unwrap_or_default();
+        format!("Node {name} is not there, or its providerID is not this machine's alone")
+    }
+}
+
 /// What Cluster API is told to leave out when a Machine goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marks {
@@ -264,4 +272,14 @@ pub struct NodePod {
     pub verdict: Verdict,
     /// Whether an eject has still to end it.
     pub ejected: bool,
+}
+
+impl NodePod {
+    /// Whether a drain waits for it.
+    pub fn has_to_leave(&self) -> bool {
+        match self.verdict {
+            Verdict::Evict | Verdict::Await => true,
+            Verdict::Leave(_) => false,
+        }
+    }
 }

@@ -113,12 +113,12 @@ impl Patience {
     }
 
     /// Remembers how many pods there were to leave, and says so.
-    pub fn count_pods(&mut self, seen: &mut Observed, left: usize) {
+    pub fn count_pods(&mut self, seen: &mut Observed) {
         if seen.stored.shutdown_started_at.is_none() {
             self.pods_at_first = 0;
         }
-        if let Pods::Read { at_first, .. } = &mut seen.pods {
-            self.pods_at_first = self.pods_at_first.max(left);
+        if let Pods::Read { now, at_first } = &mut seen.pods {
+            self.pods_at_first = self.pods_at_first.max(now.iter().filter(|pod| pod.has_to_leave()).count());
             *at_first = self.pods_at_first;
         }
     }

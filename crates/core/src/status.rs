@@ -159,9 +159,10 @@ fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Stand
     let Some(failure) = &done.failure else { return standing.clone() };
     let before = subject.before;
     // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
-    let (phase, ready) = match before.phase {
-        Some(Phase::EmergencyRemove) => (Phase::EmergencyRemove, Ready::EmergencyReclaim),
-        _ => (Phase::Error, Ready::Error),
+    let (phase, ready) = if before.phase == Some(Phase::EmergencyRemove) {
+        (Phase::EmergencyRemove, Ready::EmergencyReclaim)
+    } else {
+        (Phase::Error, Ready::Error)
     };
     Standing {
         phase,

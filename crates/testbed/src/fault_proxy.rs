@@ -6,7 +6,7 @@
 
 mod killing;
 mod ledger;
-pub(crate) mod serving;
+mod serving;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;

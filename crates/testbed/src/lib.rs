@@ -38,6 +38,7 @@ mod readiness;
 pub mod redirector;
 pub mod run_dir;
 mod testbed;
+mod tls;
 mod token;
 pub mod wait;
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::control_plane::{ControlPlane, StartError};
-use crate::fault_proxy::serving::acceptor;
+use crate::tls::acceptor;
 
 /// A running redirector. It ends when dropped.
 #[derive(Debug)]

@@ -1,20 +1,16 @@
 //! Looking closer: what a decision depends on and no cache can tell.
 
-use fivespot_api::ScheduledMachine;
 use fivespot_api::conditions::ReferencesValid;
 use fivespot_core::children::ChildNames;
-use fivespot_core::drain::{self, Kubelet, Verdict};
+use fivespot_core::drain::{self, Kubelet};
 use fivespot_core::observed::{self, Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
-use fivespot_core::patience::Patience;
 use fivespot_core::plan::Look;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 
-use super::{machine_slot, node};
+use super::{Eye, machine_slot, node};
 use crate::cluster_api::{Machine, adopted_by, is_owned_by};
-use crate::context::Context;
-use crate::queue::Key;
 use crate::trouble::{MANAGEMENT, Trouble, within};
 use crate::workload::Reach;
 
@@ -23,135 +19,116 @@ use crate::workload::Reach;
 const PAGE: u32 = 500;
 const PAGES: u32 = 20;
 
-/// Adds to what was seen what a decision asks for.
-pub(crate) async fn look(
-    context: &Context,
-    key: &Key,
-    object: &ScheduledMachine,
-    (look, seen, patience): (Look, &mut Observed, &mut Patience),
-) -> Result<(), Trouble> {
-    match look {
-        Look::Children => {
-            look_at_machine(context, key, object, seen).await?;
-            look_at_providers(context, key, object, seen).await
+impl Eye<'_> {
+    /// Adds to what was seen what a decision asks for.
+    pub(crate) async fn look(&self, look: Look, seen: &mut Observed) -> Result<(), Trouble> {
+        match look {
+            Look::Children => {
+                self.look_at_machine(seen).await?;
+                self.look_at_providers(seen).await?;
+            }
+            Look::Machine => self.look_at_machine(seen).await?,
+            Look::Node => self.look_at_node(seen).await,
+            Look::Pods => self.look_at_pods(seen).await,
         }
-        Look::Machine => look_at_machine(context, key, object, seen).await,
-        Look::Node => {
-            look_at_node(context, key, seen).await;
-            Ok(())
+        Ok(())
+    }
+
+    async fn look_at_machine(&self, seen: &mut Observed) -> Result<(), Trouble> {
+        let Eye { context, key, object } = *self;
+        let name = ChildNames::of(&key.name).machine;
+        let machines: Api<Machine> =
+            Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
+        let what = format!("cannot read Machine {name}");
+        match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
+            Ok(Some(machine)) => {
+                seen.machine = match machine_slot(&machine, &object.uid().unwrap_or_default()) {
+                    Slot::Ours(ours) => Slot::Ours(observed::Machine { confirmed: true, ..ours }),
+                    other => other,
+                };
+                seen.node = node::observe(context, key, Some(&machine).filter(|_| seen.machine.ours().is_some()));
+                context.machines.saw(machine);
+            }
+            Ok(None) => (seen.machine, seen.node) = (Slot::Absent, Node::None),
+            Err(error) => return Err(Trouble::of(&what, &error)),
         }
-        Look::Pods => {
-            look_at_pods(context, key, seen).await;
-            let left = match &seen.pods {
-                Pods::Read { now, .. } => now.iter().filter(|it| !matches!(it.verdict, Verdict::Leave(_))).count(),
-                Pods::NotRead => 0,
-            };
-            patience.count_pods(seen, left);
-            Ok(())
+        Ok(())
+    }
+
+    async fn look_at_providers(&self, seen: &mut Observed) -> Result<(), Trouble> {
+        let Some(refs) = seen.stored.refs.clone() else { return Ok(()) };
+        seen.bootstrap = self.provider(&refs.bootstrap).await?;
+        seen.infrastructure = self.provider(&refs.infrastructure).await?;
+        Ok(())
+    }
+
+    async fn provider(&self, of: &Ref) -> Result<Slot<ProviderChild>, Trouble> {
+        let Eye { context, key, object } = *self;
+        let kind = match context.kinds.find_in_any_version(of).await {
+            Ok(kind) => kind,
+            // Of a kind that is not served there is no object.
+            Err(Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => return Ok(Slot::Absent),
+            Err(trouble) => return Err(trouble),
+        };
+        let objects: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &kind);
+        let what = format!("cannot read {} {}", of.kind, of.name);
+        match within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await? {
+            Ok(None) => {
+                // It may be that the whole kind is gone, and another version of it is not.
+                context.kinds.forget(of);
+                Ok(Slot::Absent)
+            }
+            Ok(Some(found)) if !is_owned_by(&found.metadata, &object.uid().unwrap_or_default()) => Ok(Slot::Foreign),
+            Ok(Some(found)) => {
+                let found = DynamicObject { metadata: found.metadata, types: None, data: serde_json::Value::Null };
+                Ok(Slot::Ours(ProviderChild {
+                    uid: found.uid().unwrap_or_default(),
+                    deleting: found.metadata.deletion_timestamp.is_some(),
+                    adopted_by: adopted_by(&found),
+                    fingerprint: found.annotations().get(fivespot_api::keys::MADE_FROM_ANNOTATION).cloned(),
+                }))
+            }
+            Err(error) => Err(Trouble::of(&what, &error)),
         }
     }
-}
 
-async fn look_at_machine(
-    context: &Context,
-    key: &Key,
-    object: &ScheduledMachine,
-    seen: &mut Observed,
-) -> Result<(), Trouble> {
-    let name = ChildNames::of(&key.name).machine;
-    let machines: Api<Machine> = Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
-    let what = format!("cannot read Machine {name}");
-    match within(MANAGEMENT, &what, machines.get_opt(&name)).await? {
-        Ok(Some(machine)) => {
-            seen.machine = match machine_slot(&machine, &object.uid().unwrap_or_default()) {
-                Slot::Ours(ours) => Slot::Ours(observed::Machine { confirmed: true, ..ours }),
-                other => other,
-            };
-            seen.node = node::observe(context, key, Some(&machine).filter(|_| seen.machine.ours().is_some()));
-            context.machines.saw(machine);
+    /// Whether the Node is really not there. A cluster that does not answer is seen as one that cannot be reached.
+    async fn look_at_node(&self, seen: &mut Observed) {
+        let Eye { context, key, .. } = *self;
+        let machine = context.machines.of(key);
+        let name = seen.machine.ours().and_then(|it| it.node.clone());
+        let (Some(machine), Some(name), Some(reach)) = (machine, name, context.workloads.reach(key)) else {
+            seen.node = Node::Sought;
+            return;
+        };
+        let nodes = reach.nodes();
+        seen.node = match reach.ask("cannot read the Node", nodes.get_opt(&name)).await {
+            Ok(Ok(Some(found))) => {
+                let node = node::ours(context, &machine, &found);
+                reach.saw(found);
+                node
+            }
+            Ok(Ok(None)) => Node::None,
+            Ok(Err(error)) => Node::Unreachable(Trouble::of("cannot read the Node", &error).to_string()),
+            Err(trouble) => Node::Unreachable(trouble.to_string()),
         }
-        Ok(None) => (seen.machine, seen.node) = (Slot::Absent, Node::None),
-        Err(error) => return Err(Trouble::of(&what, &error)),
     }
-    Ok(())
-}
 
-async fn look_at_providers(
-    context: &Context,
-    key: &Key,
-    object: &ScheduledMachine,
-    seen: &mut Observed,
-) -> Result<(), Trouble> {
-    let uid = object.uid().unwrap_or_default();
-    let Some(refs) = seen.stored.refs.clone() else { return Ok(()) };
-    seen.bootstrap = provider(context, key, &refs.bootstrap, &uid).await?;
-    seen.infrastructure = provider(context, key, &refs.infrastructure, &uid).await?;
-    Ok(())
-}
-
-async fn provider(context: &Context, key: &Key, of: &Ref, uid: &str) -> Result<Slot<ProviderChild>, Trouble> {
-    let kind = match context.kinds.find_in_any_version(of).await {
-        Ok(kind) => kind,
-        // Of a kind that is not served there is no object.
-        Err(Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => return Ok(Slot::Absent),
-        Err(trouble) => return Err(trouble),
-    };
-    let objects: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &kind);
-    let what = format!("cannot read {} {}", of.kind, of.name);
-    match within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await? {
-        Ok(None) => {
-            // It may be that the whole kind is gone, and another version of it is not.
-            context.kinds.forget(of);
-            Ok(Slot::Absent)
+    async fn look_at_pods(&self, seen: &mut Observed) {
+        let Eye { context, key, .. } = *self;
+        let (Node::Ours(ours), Some(reach)) = (&seen.node, context.workloads.reach(key)) else {
+            seen.node = Node::Sought;
+            return;
+        };
+        match pods_of(&reach, &ours.name).await {
+            Ok(pods) => {
+                let silent = context.workloads.kubelet_is_silent(key, &ours.name);
+                let kubelet = if silent { Kubelet::Silent } else { Kubelet::Answers };
+                let now = pods.iter().map(|pod| node_pod(pod, kubelet)).collect();
+                seen.pods = Pods::Read { now, at_first: 0 };
+            }
+            Err(trouble) => seen.node = Node::Unreachable(trouble.to_string()),
         }
-        Ok(Some(found)) if !is_owned_by(&found.metadata, uid) => Ok(Slot::Foreign),
-        Ok(Some(found)) => {
-            let found = DynamicObject { metadata: found.metadata, types: None, data: serde_json::Value::Null };
-            Ok(Slot::Ours(ProviderChild {
-                uid: found.uid().unwrap_or_default(),
-                deleting: found.metadata.deletion_timestamp.is_some(),
-                adopted_by: adopted_by(&found),
-                fingerprint: found.annotations().get(fivespot_api::keys::MADE_FROM_ANNOTATION).cloned(),
-            }))
-        }
-        Err(error) => Err(Trouble::of(&what, &error)),
-    }
-}
-
-/// Whether the Node is really not there. A cluster that does not answer is seen as one that cannot be reached.
-async fn look_at_node(context: &Context, key: &Key, seen: &mut Observed) {
-    let machine = context.machines.of(key);
-    let name = seen.machine.ours().and_then(|it| it.node.clone());
-    let (Some(machine), Some(name), Some(reach)) = (machine, name, context.workloads.reach(key)) else {
-        seen.node = Node::Sought;
-        return;
-    };
-    let nodes = reach.nodes();
-    seen.node = match reach.ask("cannot read the Node", nodes.get_opt(&name)).await {
-        Ok(Ok(Some(found))) => {
-            let node = node::ours(context, &machine, &found);
-            reach.saw(found);
-            node
-        }
-        Ok(Ok(None)) => Node::None,
-        Ok(Err(error)) => Node::Unreachable(Trouble::of("cannot read the Node", &error).to_string()),
-        Err(trouble) => Node::Unreachable(trouble.to_string()),
-    }
-}
-
-async fn look_at_pods(context: &Context, key: &Key, seen: &mut Observed) {
-    let (Node::Ours(ours), Some(reach)) = (&seen.node, context.workloads.reach(key)) else {
-        seen.node = Node::Sought;
-        return;
-    };
-    match pods_of(&reach, &ours.name).await {
-        Ok(pods) => {
-            let silent = context.workloads.kubelet_is_silent(key, &ours.name);
-            let kubelet = if silent { Kubelet::Silent } else { Kubelet::Answers };
-            let now = pods.iter().map(|pod| node_pod(pod, kubelet)).collect();
-            seen.pods = Pods::Read { now, at_first: 0 };
-        }
-        Err(trouble) => seen.node = Node::Unreachable(trouble.to_string()),
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Nodes {
     cache: Cache<Node>,
     /// The watch of this cluster, if it is kept here; it ends with the last who uses it.
     watch: Mutex<Option<AbortHandle>>,
+    /// Why nothing is heard of the Nodes, since the watch last failed.
+    trouble: Mutex<Option<String>>,
     /// Whoever is to be called when a Node changes, by its name.
     watched: Mutex<Vec<Watched>>,
 }
@@ -71,7 +73,13 @@ impl Watchers {
 
 impl Nodes {
     pub(crate) fn new(client: Client) -> Self {
-        Nodes { client, cache: Cache::new(()), watch: Mutex::default(), watched: Mutex::default() }
+        Nodes {
+            client,
+            cache: Cache::new(()),
+            watch: Mutex::default(),
+            trouble: Mutex::default(),
+            watched: Mutex::default(),
+        }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Node>> {
@@ -80,6 +88,11 @@ impl Nodes {
 
     pub(crate) fn is_synced(&self) -> bool {
         self.cache.is_synced()
+    }
+
+    /// Why nothing is heard of the Nodes, if that is so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.trouble).clone()
     }
 
     /// Whoever is in `watched` is called when a Node of theirs changes.
@@ -116,8 +129,13 @@ impl Nodes {
             Heard::Gone(node) => Some(node.name_any()),
             Heard::All => None,
         };
+        self.call_about(name.as_deref(), queue);
+    }
+
+    /// Calls those who are concerned with a Node, or everybody.
+    fn call_about(&self, node: Option<&str>, queue: &Queue) {
         for watched in lock(&self.watched).iter() {
-            lock(watched).call(name.as_deref(), queue);
+            lock(watched).call(node, queue);
         }
     }
 
@@ -129,8 +147,20 @@ impl Nodes {
             while let Some(event) = stream.next().await {
                 let Some(nodes) = weak.upgrade() else { return };
                 match event {
-                    Ok(event) => nodes.hear(event, &queue),
-                    Err(error) => tracing::warn!(error = fivespot_entry::chain(&error), "the watch of Nodes failed"),
+                    Ok(event) => {
+                        nodes.hear(event, &queue);
+                        // The start of a list is no answer yet.
+                        if nodes.is_synced() && lock(&nodes.trouble).take().is_some() {
+                            nodes.call_about(None, &queue);
+                        }
+                    }
+                    Err(error) => {
+                        let why = fivespot_entry::chain(&error);
+                        tracing::warn!(error = why, "the watch of Nodes failed");
+                        if lock(&nodes.trouble).replace(why).is_none() {
+                            nodes.call_about(None, &queue);
+                        }
+                    }
                 }
             }
         });

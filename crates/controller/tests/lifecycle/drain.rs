@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Desk, SOON, a_cluster, always, budget, told_once, never, testbed};
+use crate::fixtures::{Desk, SOON, a_cluster, always, budget, never, testbed, told_once};
 
 const LONG: &str = "1h";
 

@@ -4,11 +4,14 @@
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
 
+mod clusters;
 mod day;
 mod deletion;
 mod drain;
+mod kubeconfigs;
 mod phases;
 mod process;
+mod strangers;
 mod troubles;
 mod versions;
 mod workload;

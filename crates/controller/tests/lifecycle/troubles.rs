@@ -1,96 +1,14 @@
 //! What can be in the way of a machine: each has a name in the status, and is over by itself when its cause is.
 
 use fivespot_api::Phase;
-use fivespot_testbed::TestNamespace;
-use fivespot_testbed::provider::kinds::K0S_WORKER_CONFIG;
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::wait::eventually;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, condition, told_once, machine_resource, never, testbed};
-
-fn clusters(test: &TestNamespace) -> Api<DynamicObject> {
-    test.dynamic_api(&ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster")))
-}
-
-async fn pause(test: &TestNamespace, paused: bool) {
-    let patch = json!({ "spec": { "paused": paused } });
-    clusters(test).patch("edge", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-}
-
-fn references(reason: &str) -> (String, String) {
-    ("False".to_owned(), reason.to_owned())
-}
-
-#[tokio::test]
-async fn a_cluster_that_comes_later_is_joined() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("late cluster").await;
-    let _controller = Controller::start_in(testbed, &test).await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    let waiting = desk.reaches(Phase::Error).await;
-    assert_eq!(condition(&waiting, "ReferencesValid"), references("ClusterNotFound"));
-    assert_eq!(desk.children().await, (false, false, false));
-    testbed.cluster(&test, "edge").await.unwrap();
-    desk.runs().await;
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_cluster_that_is_being_deleted_gets_no_machine() {
-    let (test, _controller) = a_cluster("leaving cluster").await;
-    let hold = json!({ "metadata": { "finalizers": ["example.com/held"] } });
-    clusters(&test).patch("edge", &PatchParams::default(), &Patch::Merge(&hold)).await.unwrap();
-    clusters(&test).delete("edge", &DeleteParams::default()).await.unwrap();
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    let waiting = desk.reaches(Phase::Error).await;
-    assert_eq!(condition(&waiting, "ReferencesValid"), references("ClusterDeleting"));
-    assert_eq!(desk.children().await, (false, false, false));
-    let free = json!({ "metadata": { "finalizers": null } });
-    clusters(&test).patch("edge", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
-    desk.until("the Cluster is gone", |it| condition(it, "ReferencesValid") == references("ClusterNotFound")).await;
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_paused_cluster_holds_up_what_is_graceful_and_nothing_else() {
-    let (test, _controller) = a_cluster("paused").await;
-    pause(&test, true).await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    let waiting = desk.reaches(Phase::Pending).await;
-    assert_eq!(condition(&waiting, "ReferencesValid"), references("ClusterPaused"));
-    assert_eq!(desk.children().await, (false, false, false));
-    pause(&test, false).await;
-    desk.runs().await;
-
-    pause(&test, true).await;
-    desk.until("paused", |it| condition(it, "ReferencesValid") == references("ClusterPaused")).await;
-    desk.reschedule(&never()).await;
-    let held = desk.reaches(Phase::ShuttingDown).await;
-    assert!(held.message.unwrap().contains("paused"));
-    assert!(desk.machine().await.unwrap().metadata.deletion_timestamp.is_none());
-    let node = desk.nodes().get(&desk.node_name()).await.unwrap();
-    assert_ne!(node.spec.unwrap().unschedulable, Some(true));
-
-    // The kill switch asks nobody: the rest is done when Cluster API does its part again.
-    desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
-    eventually("the delete is issued and the Node is cordoned", SOON, async || {
-        let leaving = desk.machine().await.is_some_and(|it| it.metadata.deletion_timestamp.is_some());
-        let node = desk.nodes().get(&desk.node_name()).await.unwrap();
-        leaving && node.spec.unwrap().unschedulable == Some(true)
-    })
-    .await;
-    pause(&test, false).await;
-    desk.reaches(Phase::Terminated).await;
-    assert_eq!(desk.children().await, (false, false, false));
-    test.close().await;
-}
+use crate::fixtures::{Desk, SOON, a_cluster, always, condition, never, references, testbed, told_once};
 
 /// A kind that a provider brings when it is installed.
 fn late_kind(kind: &str, plural: &str) -> CustomResourceDefinition {
@@ -179,55 +97,6 @@ async fn a_machine_that_somebody_deletes_is_made_anew() {
     test.close().await;
 }
 
-async fn somebody_elses(api: &Api<DynamicObject>, resource: &ApiResource, name: &str, data: Value) {
-    api.create(&PostParams::default(), &DynamicObject::new(name, resource).data(data)).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_machine_of_the_name_that_is_somebody_elses_is_left_alone() {
-    let (test, _controller) = a_cluster("taken machine").await;
-    let reference = |kind: &str, group: &str| json!({ "apiGroup": group, "kind": kind, "name": "theirs" });
-    let spec = json!({ "spec": {
-        "clusterName": "edge",
-        "bootstrap": { "configRef": reference("K0sWorkerConfig", "bootstrap.cluster.x-k8s.io") },
-        "infrastructureRef": reference("RemoteMachine", "infrastructure.cluster.x-k8s.io"),
-    } });
-    let desk = Desk::new(&test, "desk-01");
-    somebody_elses(&desk.machines(), &machine_resource(), "desk-01-machine", spec).await;
-    desk.create(&always(), &json!({})).await;
-    let taken = desk.reaches(Phase::Error).await;
-    assert_eq!(condition(&taken, "ReferencesValid"), references("NameConflict"));
-
-    // Neither the kill switch nor a deletion takes what is not ours.
-    desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
-    desk.reaches(Phase::Terminated).await;
-    desk.edit(&json!({ "spec": { "killSwitch": false } })).await;
-    desk.reaches(Phase::Error).await;
-    assert!(desk.machine().await.unwrap().metadata.deletion_timestamp.is_none());
-
-    desk.machines().delete("desk-01-machine", &DeleteParams::default()).await.unwrap();
-    desk.runs().await;
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_bootstrap_object_of_the_name_that_is_somebody_elses_is_left_alone() {
-    let (test, _controller) = a_cluster("taken bootstrap").await;
-    let resource = K0S_WORKER_CONFIG.api_resource();
-    let configs = test.dynamic_api(&resource);
-    somebody_elses(&configs, &resource, "desk-01-bootstrap", json!({ "spec": { "args": ["theirs"] } })).await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    let taken = desk.reaches(Phase::Error).await;
-    assert_eq!(condition(&taken, "ReferencesValid"), references("NameConflict"));
-    desk.delete().await;
-    desk.is_gone().await;
-    let theirs = configs.get("desk-01-bootstrap").await.unwrap();
-    assert_eq!(theirs.data["spec"]["args"], json!(["theirs"]));
-    assert!(theirs.metadata.deletion_timestamp.is_none());
-    test.close().await;
-}
-
 #[tokio::test]
 async fn an_inline_spec_that_is_edited_applies_to_the_next_machine() {
     let (test, _controller) = a_cluster("edited").await;
@@ -267,28 +136,6 @@ async fn a_schedule_that_does_not_parse_is_a_status_until_it_is_mended() {
 }
 
 #[tokio::test]
-async fn what_the_status_is_made_to_say_gets_nobody_to_delete_anything() {
-    let (test, _controller) = a_cluster("forged").await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&never(), &json!({})).await;
-    desk.reaches(Phase::Inactive).await;
-    let resource = K0S_WORKER_CONFIG.api_resource();
-    let configs = test.dynamic_api(&resource);
-    somebody_elses(&configs, &resource, "precious", json!({ "spec": {} })).await;
-    let theirs = json!({
-        "apiVersion": K0S_WORKER_CONFIG.api_version(), "kind": "K0sWorkerConfig",
-        "name": "precious", "namespace": test.name,
-    });
-    let forged = json!({ "status": { "bootstrapRef": theirs, "infrastructureRef": theirs } });
-    desk.api().patch_status("desk-01", &PatchParams::default(), &Patch::Merge(&forged)).await.unwrap();
-    desk.until("the forgery is gone", |it| it.bootstrap_ref.is_none()).await;
-    desk.delete().await;
-    desk.is_gone().await;
-    configs.get("precious").await.unwrap();
-    test.close().await;
-}
-
-#[tokio::test]
 async fn an_inline_spec_that_the_provider_refuses_is_told_and_one_that_is_mended_is_tried_at_once() {
     let (test, _controller) = a_cluster("refused").await;
     let schema = json!({ "type": "object", "properties": {
@@ -306,32 +153,6 @@ async fn an_inline_spec_that_the_provider_refuses_is_told_and_one_that_is_mended
     assert_eq!(made.observed_generation, desk.get().await.metadata.generation);
     desk.delete().await;
     desk.is_gone().await;
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_machine_that_somebody_else_takes_over_is_theirs_with_all_that_it_has() {
-    let (test, _controller) = a_cluster("taken over").await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    desk.runs().await;
-    let before = desk.machine().await.unwrap().metadata.owner_references.unwrap();
-    let mut owners = json!(before);
-    owners.as_array_mut().unwrap().push(json!({
-        "apiVersion": "example.com/v1", "kind": "Hoarder", "name": "theirs", "uid": "not-ours", "controller": true,
-    }));
-    // An owner that does not exist would be garbage; one that cannot be looked up is left alone.
-    let take = json!({ "metadata": { "ownerReferences": owners } });
-    desk.machines().patch("desk-01-machine", &PatchParams::default(), &Patch::Merge(&take)).await.unwrap();
-    desk.until("told", |it| condition(it, "ReferencesValid") == references("NameConflict")).await;
-    desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
-    desk.reaches(Phase::Terminated).await;
-    assert_eq!(desk.children().await, (true, true, true));
-    assert!(desk.infrastructure().await.unwrap().metadata.deletion_timestamp.is_none());
-
-    let give_back = json!({ "metadata": { "ownerReferences": before } });
-    desk.machines().patch("desk-01-machine", &PatchParams::default(), &Patch::Merge(&give_back)).await.unwrap();
-    eventually("what is ours again is removed", SOON, async || desk.children().await == (false, false, false)).await;
     test.close().await;
 }
 
@@ -356,20 +177,6 @@ async fn a_machine_that_a_health_check_wants_remediated_is_made_anew() {
     desk.until("told", |it| it.message.as_ref().is_some_and(|it| it.contains("the kubelet is silent"))).await;
     desk.until("made anew", |it| {
         condition(it, "Ready").0 == "True" && it.machine_ref.as_ref().is_some_and(|it| it.uid != first)
-    })
-    .await;
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_finalizer_that_somebody_takes_off_comes_back() {
-    let (test, _controller) = a_cluster("stripped").await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    desk.runs().await;
-    desk.edit(&json!({ "metadata": { "finalizers": null } })).await;
-    eventually("the finalizer is back", SOON, async || {
-        desk.get().await.metadata.finalizers.is_some_and(|it| it.contains(&fivespot_api::keys::FINALIZER.to_owned()))
     })
     .await;
     test.close().await;

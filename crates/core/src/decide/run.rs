@@ -55,10 +55,7 @@ fn health(machine: &Machine, node: &Node) -> (Ready, String) {
         (Health::Running, Node::Unreachable(why)) => {
             (Ready::Error, format!("the workload cluster does not answer: {why}"))
         }
-        (Health::Running, Node::None | Node::NotSeen) => {
-            let name = machine.node.as_deref().unwrap_or_default();
-            (Ready::Provisioning, format!("Node {name} is not there, or its providerID is not this machine's alone"))
-        }
+        (Health::Running, Node::None | Node::NotSeen) => (Ready::Provisioning, machine.no_node()),
         (Health::Running, Node::Sought) | (Health::Provisioning | Health::Failed(_), _) => {
             (Ready::Provisioning, "the machine is on its way".to_owned())
         }

@@ -73,14 +73,19 @@ pub(super) fn machine_ready(seen: &Observed, done: &Done) -> (MachineReady, Stri
     };
     match (&machine.health, &seen.node) {
         (Health::Failed(why), _) => (MachineReady::MachineFailed, why.clone()),
-        (_, Node::Unreachable(why)) => (MachineReady::WorkloadClusterUnreachable, why.clone()),
+        (Health::Running | Health::Provisioning, Node::Unreachable(why)) => {
+            (MachineReady::WorkloadClusterUnreachable, why.clone())
+        }
         (Health::Running, Node::Ours(node)) if node.ready => {
             (MachineReady::MachineReady, format!("Node {} is Ready", node.name))
         }
-        (_, Node::Ours(node)) if !node.ready => {
+        (Health::Running | Health::Provisioning, Node::Ours(node)) if !node.ready => {
             (MachineReady::MachineNotReady, format!("Node {} is not Ready", node.name))
         }
-        _ => (MachineReady::MachineNotReady, NOT_YET.to_owned()),
+        (Health::Running, Node::None | Node::NotSeen) => (MachineReady::MachineNotReady, machine.no_node()),
+        (Health::Running, Node::Sought | Node::Ours(_)) | (Health::Provisioning, _) => {
+            (MachineReady::MachineNotReady, NOT_YET.to_owned())
+        }
     }
 }
 

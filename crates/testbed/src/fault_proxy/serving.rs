@@ -16,14 +16,11 @@ use kube::client::ConfigExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, oneshot};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::ledger::{Ledger, Life, Write, counts, is_ours};
 use crate::access::Access;
 use crate::certificates::Identity;
+use crate::tls::acceptor;
 
 /// Serves on this thread until `stopped`. It is the only thread, so nothing is passed on while a process is being killed.
 pub(super) fn run(
@@ -51,17 +48,6 @@ pub(super) fn run(
             _ = stopped => {}
         }
     });
-}
-
-pub(crate) fn acceptor(identity: &Identity) -> TlsAcceptor {
-    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes());
-    let (certificate, key) = certificate.and_then(|it| Ok((it, key?))).expect("what we have just made is PEM");
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(|it| it.with_no_client_auth().with_single_cert(vec![certificate], key))
-        .expect("our own certificate and key belong together");
-    TlsAcceptor::from(Arc::new(config))
 }
 
 async fn accept<C>(listener: TcpListener, tls: TlsAcceptor, way: Arc<Way<C>>)

@@ -47,7 +47,9 @@ pub(in super::super) fn plan(situation: &Situation<'_>, because: Because) -> Sig
     let alive = seen.machine.ours().filter(|it| !it.deleting);
     if alive.is_some() && seen.cluster == Cluster::Paused {
         let message = "the Cluster is paused: the machine goes when it is resumed";
-        let standing = standing::keeping(situation, Phase::ShuttingDown, Ready::ShuttingDown, message);
+        let held = standing::keeping(situation, Phase::ShuttingDown, Ready::ShuttingDown, message);
+        // Nobody asks pods to leave meanwhile, so their time begins anew when it is resumed.
+        let standing = Standing { shutdown_started_at: None, ..held };
         return Ok(Plan { actions: Vec::new(), standing, events: Vec::new(), wake_at: None });
     }
     let started = seen.stored.shutdown_started_at.unwrap_or(now);
@@ -141,7 +143,7 @@ fn ask_to_leave(node: &OurNode, pods: &[NodePod]) -> Vec<Action> {
 
 /// How many pods have still to leave.
 fn left(pods: &[NodePod]) -> usize {
-    pods.iter().filter(|pod| !matches!(pod.verdict, Verdict::Leave(_))).count()
+    pods.iter().filter(|pod| pod.has_to_leave()).count()
 }
 
 fn pods(count: usize) -> String {

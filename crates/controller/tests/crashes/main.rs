@@ -1,0 +1,60 @@
+//! Killed after each single write of each flow, and started again: it ends as if nothing had happened.
+//!
+//! The writes of an uninterrupted run are taken from the API server's audit log. Then, for each of them, a fresh object
+//! goes through the same flow, and the process is killed when the API server has carried out that write, before it hears
+//! of it. A new process has to bring it to the same end.
+#![allow(clippy::explicit_write, reason = "what a passing test prints in the usual way is kept from view")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
+
+#[path = "../fixtures/mod.rs"]
+mod fixtures;
+mod flow;
+mod stage;
+
+use fivespot_testbed::process::Signal;
+use fivespot_testbed::wait::eventually;
+use fixtures::{Desk, SOON, always};
+use flow::Flow;
+use serde_json::json;
+use stage::Stage;
+
+#[tokio::test]
+async fn killed_after_any_write_of_an_activation_there_is_one_machine() {
+    Stage::set(Flow::Activation).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn killed_after_any_write_of_a_shutdown_nothing_is_left() {
+    Stage::set(Flow::Shutdown).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn killed_after_any_write_of_a_kill_nothing_is_left() {
+    Stage::set(Flow::Kill).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn killed_after_any_write_of_a_deletion_nothing_is_left() {
+    Stage::set(Flow::Deletion).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn started_again_while_all_is_at_rest_it_writes_nothing() {
+    let stage = Stage::set(Flow::Activation).await;
+    let mut controller = stage.start().await;
+    let desk = Desk::new(stage.test(), "resting");
+    desk.create(&always(), &json!({})).await;
+    let before = desk.runs().await;
+    stage.rests().await;
+    let writes = stage.writes().len();
+    controller.signal(Signal::KILL);
+    controller.ended().await;
+
+    let restarted = stage.start().await;
+    eventually("it has found the Node", SOON, async || restarted.log().contains("the workload cluster is connected"))
+        .await;
+    stage.rests().await;
+    assert_eq!(stage.writes()[writes..], []);
+    assert_eq!(desk.status().await, before);
+    stage.close().await;
+}
