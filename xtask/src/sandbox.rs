@@ -34,6 +34,14 @@ const EXAMPLE: &str = "examples/business-hours.yaml";
 const PATIENCE: Duration = Duration::from_mins(5);
 /// How often a sandbox that is up looks whether its programs still run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The CRD, and the permissions under which the controller runs, here and not in a pod.
+const INSTALLED: [&str; 5] = [
+    "deploy/crds/scheduledmachine.yaml",
+    "deploy/controller/namespace.yaml",
+    "deploy/controller/serviceaccount.yaml",
+    "deploy/controller/rbac.yaml",
+    "deploy/controller/workload-access.yaml",
+];
 
 /// Runs a sandbox until somebody ends it.
 pub(crate) fn run() -> Result<()> {
@@ -76,7 +84,7 @@ impl Sandbox {
         let testbed = Testbed::start_with_fleet(ControlPlaneOptions::named("sandbox")).await?;
         let plane = testbed.control_plane();
         tell("==> installing the CRD and the permissions of the controller");
-        for path in ["deploy/crds/scheduledmachine.yaml", "deploy/controller"] {
+        for path in INSTALLED {
             plane.apply(&root().join(path)).await?;
         }
         tell(&format!("==> making Cluster {CLUSTER}"));

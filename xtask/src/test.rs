@@ -88,6 +88,7 @@ fn cargo_test(filter: Option<&str>, tally: &mut Tally) -> Result<()> {
 /// The Go programs, built once; the longest wait that a newcomer has, so it is shown.
 fn build_testbed() -> Result<()> {
     let mut printer = ProgressPrinter::new();
-    Artifacts::ensure(&mut |progress| printer.show(&progress))?;
+    let built = Artifacts::ensure(&mut |progress| printer.show(&progress))?;
+    built.helm(&mut |progress| printer.show(&progress))?;
     Ok(())
 }

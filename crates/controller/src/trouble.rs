@@ -73,6 +73,11 @@ pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     api_status(error).is_some_and(|it| it.code == 404)
 }
 
+/// Whether the API server says that we may not.
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    api_status(error).is_some_and(|it| it.code == 403)
+}
+
 /// An error in one line, without the names of Rust types.
 pub(crate) fn told(error: &kube::Error) -> String {
     match api_status(error) {

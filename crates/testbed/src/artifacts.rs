@@ -16,7 +16,7 @@ use std::{env, fs, io};
 pub use self::progress::{Progress, ProgressPrinter};
 
 use self::build::{Workshop, sweep_unfinished};
-use self::module::{CAPI, KUBE, KWOK};
+use self::module::{CAPI, HELM, KUBE, KWOK};
 
 /// Where the programs and the manifests that belong to them are.
 #[derive(Debug, Clone)]
@@ -102,7 +102,7 @@ impl Artifacts {
         // Go and the servers are started in directories of their own.
         let cache = &std::path::absolute(cache).map_err(ArtifactError::io(cache))?;
         fs::create_dir_all(cache).map_err(ArtifactError::io(cache))?;
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/go");
+        let sources = sources();
         let workshop = Workshop::new(cache, &sources, "go");
         sweep_unfinished(cache);
         workshop.check(&[&KUBE, &CAPI, &KWOK])?;
@@ -112,6 +112,14 @@ impl Artifacts {
             capi: workshop.ensure(&CAPI, progress)?,
             kwok: workshop.ensure(&KWOK, progress)?,
         })
+    }
+
+    /// Helm, which no testbed needs: built when somebody asks for it.
+    pub fn helm(&self, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
+        let sources = sources();
+        let workshop = Workshop::new(&self.cache, &sources, "go");
+        workshop.check(&[&HELM])?;
+        Ok(workshop.ensure(&HELM, progress)?.join(HELM.program))
     }
 
     /// The directory that holds programs and runs.
@@ -148,6 +156,11 @@ impl Artifacts {
     pub fn kwok_stages(&self) -> PathBuf {
         self.kwok.join("stages")
     }
+}
+
+/// The Go modules of the testbed.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/go")
 }
 
 /// Where what is built is kept: `$FIVESPOT_TESTBED`, else `5spot-testbed` in the user's cache directory.

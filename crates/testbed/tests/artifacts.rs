@@ -12,13 +12,16 @@ const WITHOUT_GO: &str = "FIVESPOT_TEST_WITHOUT_GO";
 
 fn build_if_needed() -> Artifacts {
     let mut printer = ProgressPrinter::new();
-    Artifacts::ensure(&mut |step| printer.show(&step)).expect("the programs can be built here")
+    let built = Artifacts::ensure(&mut |step| printer.show(&step)).expect("the programs can be built here");
+    built.helm(&mut |step| printer.show(&step)).expect("Helm can be built here");
+    built
 }
 
 #[test]
 fn a_second_run_builds_nothing_and_needs_no_go() {
     if env::var_os(WITHOUT_GO).is_some() {
-        Artifacts::ensure(&mut |step| panic!("nothing should be built: {step:?}")).unwrap();
+        let mut nothing = |step| panic!("nothing should be built: {step:?}");
+        Artifacts::ensure(&mut nothing).unwrap().helm(&mut nothing).unwrap();
         return;
     }
     build_if_needed();

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::{ClusterKey, Means, Nodes, Watched, kubeconfig};
 use crate::queue::Key;
-use crate::trouble::{is_not_found, told};
+use crate::trouble::{is_forbidden, is_not_found, told};
 
 /// Key of the kubeconfig in its Secret.
 const SECRET_KEY: &str = "value";
@@ -185,6 +185,10 @@ impl Shared {
                 Err(format!("Secret {namespace}/{secret} is gone"))
             }
             Err(error) if is_not_found(&error) => Ok(Source::Management),
+            Err(error) if is_forbidden(&error) => Err(format!(
+                "may not read Secret {namespace}/{secret}: bind ClusterRole 5spot-workload-access to the controller's \
+                 ServiceAccount, in namespace {namespace} or in all"
+            )),
             Err(error) => Err(format!("cannot read Secret {namespace}/{secret}: {}", told(&error))),
         }
     }

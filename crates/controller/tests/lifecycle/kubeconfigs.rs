@@ -10,7 +10,7 @@ use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{Access, FaultProxy, TestNamespace};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -195,17 +195,48 @@ async fn a_kubeconfig_that_is_taken_away_is_missed_and_the_next_one_is_taken() {
     test.close().await;
 }
 
+async fn rules_of(test: &TestNamespace, role: &str) -> Vec<PolicyRule> {
+    let role = Api::<ClusterRole>::all(test.client.clone()).get(role).await.unwrap();
+    role.rules.unwrap()
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_may_not_be_read_is_told_with_the_binding_that_is_missing() {
+    let testbed = testbed().await;
+    let test = testbed.namespace("not given").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    let access = account(&test, "tied", &json!(rules_of(&test, "5spot-controller").await)).await;
+    let _controller = Controller::start_as(testbed, &access, &["--namespace", &test.name]);
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({})).await;
+    let told = desk.until("told", |it| condition(it, "MachineReady").1 == "WorkloadClusterUnreachable").await;
+    let message = told.message.unwrap();
+    let advice = format!(
+        "bind ClusterRole 5spot-workload-access to the controller's ServiceAccount, in namespace {}",
+        test.name
+    );
+    assert!(message.contains(&advice), "{message}");
+
+    // As the hardened overlay gives it, for the account of this test.
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": "5spot-workload-access" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "5spot-workload-access" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "tied", "namespace": test.name }],
+    }))
+    .unwrap();
+    test.api::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
+    desk.runs().await;
+    test.close().await;
+}
+
 #[tokio::test]
 async fn a_management_cluster_that_does_not_show_its_nodes_is_told() {
     let testbed = testbed().await;
     let test = testbed.namespace("no nodes").await;
     testbed.cluster(&test, "edge").await.unwrap();
     test.api::<Secret>().delete("edge-kubeconfig", &DeleteParams::default()).await.unwrap();
-    let mut rules = Vec::new();
-    for role in ["5spot-controller", "5spot-workload-access"] {
-        let role = Api::<ClusterRole>::all(test.client.clone()).get(role).await.unwrap();
-        rules.extend(role.rules.unwrap());
-    }
+    let mut rules =
+        [rules_of(&test, "5spot-controller").await, rules_of(&test, "5spot-workload-access").await].concat();
     rules.retain(|it| it.resources.as_ref().is_some_and(|it| *it != ["nodes"]));
     let access = account(&test, "blind", &json!(rules)).await;
     let mut blind = Controller::start_as(testbed, &access, &["--namespace", &test.name]);

@@ -71,6 +71,17 @@ pub(super) const KWOK: GoModule = GoModule {
     ],
 };
 
+pub(super) const HELM: GoModule = GoModule {
+    name: "helm",
+    package: "helm.sh/helm/v3/cmd/helm",
+    program: "helm",
+    symlinks: &[],
+    // The version that it says it is, and the Kubernetes that a chart is rendered for when nobody says which.
+    ldflags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
+              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+    extras: &[],
+};
+
 const fn stage(from: &'static str, to: &'static str) -> Extra {
     Extra { of_module: "sigs.k8s.io/kwok", from, to }
 }
