@@ -1,5 +1,6 @@
 //! `cargo xtask gen`: files that follow from the code, and the check that they do.
 
+mod chart;
 mod crd;
 mod reference;
 
@@ -30,10 +31,13 @@ impl Generated {
 }
 
 fn all() -> Result<Vec<Generated>> {
-    Ok(vec![
-        Generated { path: "deploy/crds/scheduledmachine.yaml", text: crd::manifest()? },
+    let crd = crd::manifest()?;
+    let chart = chart::files(&crd)?;
+    let written = [
+        Generated { path: "deploy/crds/scheduledmachine.yaml", text: crd },
         Generated { path: "docs/reference/api.md", text: reference::page()? },
-    ])
+    ];
+    Ok(written.into_iter().chain(chart).collect())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {

@@ -1,0 +1,18 @@
+{{/* A file of deploy/, for the namespace of this release. */}}
+{{- define "5spot.shipped" -}}
+{{- $namespace := .context.Release.Namespace -}}
+{{- .context.Files.Get (printf "files/%s" .file)
+    | replace "namespace: 5spot-system" (printf "namespace: %s" $namespace)
+    | replace "serviceaccount:5spot-system:" (printf "serviceaccount:%s:" $namespace) -}}
+{{- end -}}
+
+{{/* What the controller's pods are known by. */}}
+{{- define "5spot.controllerLabels" -}}
+app.kubernetes.io/name: 5-spot
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "5spot.image" -}}
+{{- $tag := .image.tag | default .appVersion -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end }}
+{{- end -}}

@@ -1,0 +1,27 @@
+//! The files of `deploy/` that the Helm chart brings as they are: a chart cannot reach outside its own directory.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use super::Generated;
+use crate::shell::root;
+
+/// What is copied, and where to.
+const COPIES: [(&str, &str); 6] = [
+    ("deploy/controller/serviceaccount.yaml", "charts/5-spot/files/serviceaccount.yaml"),
+    ("deploy/controller/rbac.yaml", "charts/5-spot/files/rbac.yaml"),
+    ("deploy/controller/workload-access.yaml", "charts/5-spot/files/workload-access.yaml"),
+    ("deploy/node-agent/serviceaccount.yaml", "charts/5-spot/files/agent-serviceaccount.yaml"),
+    ("deploy/node-agent/rbac.yaml", "charts/5-spot/files/agent-rbac.yaml"),
+    ("deploy/node-agent/agent-scope.yaml", "charts/5-spot/files/agent-scope.yaml"),
+];
+
+pub(super) fn files(crd: &str) -> Result<Vec<Generated>> {
+    let mut files = vec![Generated { path: "charts/5-spot/files/scheduledmachine.yaml", text: crd.to_owned() }];
+    for (from, to) in COPIES {
+        let text = fs::read_to_string(root().join(from)).with_context(|| format!("reading {from}"))?;
+        files.push(Generated { path: to, text });
+    }
+    Ok(files)
+}

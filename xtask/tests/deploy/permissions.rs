@@ -1,0 +1,207 @@
+//! What the shipped accounts must not do, tried: each is refused, and what they need is not.
+
+use std::time::Duration;
+
+use fivespot_testbed::wait::eventually;
+use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions};
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::rendered::root;
+
+const SOON: Duration = Duration::from_mins(5);
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+async fn installed(name: &str, directory: &str) -> ControlPlane {
+    let options = ControlPlaneOptions::named(name).without_controller_manager().without_scheduler();
+    let plane = ControlPlane::start(options).await.unwrap();
+    for path in ["deploy/crds/scheduledmachine.yaml", directory] {
+        plane.apply(&root().join(path)).await.unwrap();
+    }
+    plane
+}
+
+/// The status code and message of an answer.
+async fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Result<(), (u16, String)> {
+    let request = Request::builder()
+        .method(Method::from_bytes(method.as_bytes()).unwrap())
+        .uri(path)
+        .header("Content-Type", if method == "PATCH" { "application/merge-patch+json" } else { "application/json" })
+        .body(if body.is_null() { Vec::new() } else { body.to_string().into_bytes() })
+        .unwrap();
+    match client.request_text(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err((status.code, status.message)),
+        Err(error) => panic!("{method} {path}: {error}"),
+    }
+}
+
+async fn all_refused(access: &Access, tried: &[(&str, &str, Value)]) {
+    let client = access.client();
+    for (method, path, body) in tried {
+        let answer = ask(&client, method, path, body).await;
+        assert_eq!(answer.as_ref().map_err(|it| it.0), Err(403), "{method} {path}: {answer:?}");
+    }
+}
+
+fn named(name: &str) -> Value {
+    json!({ "metadata": { "name": name } })
+}
+
+async fn make_secret(plane: &ControlPlane, namespace: &str, name: &str) {
+    let namespaces = Api::all(plane.client());
+    let namespace_ = serde_json::from_value(named(namespace)).unwrap();
+    let _: Result<k8s_openapi::api::core::v1::Namespace, _> =
+        namespaces.create(&PostParams::default(), &namespace_).await;
+    let secret = serde_json::from_value(named(name)).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(plane.client(), namespace);
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_controller_cannot_help_itself_to_more() {
+    let plane = installed("may-not", "deploy/controller").await;
+    make_secret(&plane, "team-a", "edge-kubeconfig").await;
+    let controller = plane.service_account("5spot-system", "5spot-controller").await.unwrap();
+    let admin = json!({
+        "metadata": { "name": "mine" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "5spot-controller", "namespace": "5spot-system" }],
+    });
+    let everything = json!({ "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
+    all_refused(
+        &controller,
+        &[
+            // Secrets: one by its name, and nothing else.
+            ("GET", "/api/v1/secrets", Value::Null),
+            ("GET", "/api/v1/namespaces/team-a/secrets", Value::Null),
+            ("GET", "/api/v1/namespaces/team-a/secrets?watch=1", Value::Null),
+            ("POST", "/api/v1/namespaces/team-a/secrets", named("mine")),
+            ("PATCH", "/api/v1/namespaces/team-a/secrets/edge-kubeconfig", json!({ "data": {} })),
+            ("DELETE", "/api/v1/namespaces/team-a/secrets/edge-kubeconfig", Value::Null),
+            // More permissions.
+            ("POST", &format!("{RBAC}/clusterrolebindings"), admin.clone()),
+            ("POST", &format!("{RBAC}/namespaces/team-a/rolebindings"), admin),
+            ("PATCH", &format!("{RBAC}/clusterroles/5spot-controller"), everything),
+            ("POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token", json!({})),
+            ("POST", "/api/v1/namespaces/5spot-system/serviceaccounts", named("mine")),
+            // What it is told, and by whom.
+            ("POST", "/apis/5spot.finos.org/v1alpha1/namespaces/team-a/scheduledmachines", named("mine")),
+            ("DELETE", "/apis/5spot.finos.org/v1alpha1/namespaces/team-a/scheduledmachines/a", Value::Null),
+            (
+                "PATCH",
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/scheduledmachines.5spot.finos.org",
+                json!({}),
+            ),
+            ("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/a", Value::Null),
+            // Machines of others by the dozen, Nodes, and programs of its own.
+            ("DELETE", "/apis/cluster.x-k8s.io/v1beta2/namespaces/team-a/machines", Value::Null),
+            ("PATCH", "/apis/cluster.x-k8s.io/v1beta2/namespaces/team-a/clusters/edge", json!({})),
+            ("DELETE", "/api/v1/nodes/a", Value::Null),
+            ("POST", "/api/v1/nodes", named("a")),
+            ("PATCH", "/api/v1/nodes/a/status", json!({})),
+            ("POST", "/api/v1/namespaces/team-a/pods", named("mine")),
+            ("POST", "/api/v1/namespaces/team-a/pods/a/exec?command=sh", Value::Null),
+            ("DELETE", "/api/v1/namespaces/team-a/pods", Value::Null),
+            ("GET", "/api/v1/namespaces/kube-system/configmaps", Value::Null),
+            ("GET", "/api/v1/namespaces/team-a/pods/a/log", Value::Null),
+        ],
+    )
+    .await;
+    let own = "/api/v1/namespaces/team-a/secrets/edge-kubeconfig";
+    ask(&controller.client(), "GET", own, &Value::Null).await.unwrap();
+}
+
+#[tokio::test]
+async fn hardened_the_controller_reads_secrets_only_where_it_was_given_them() {
+    let plane = installed("hardened", "deploy/overlays/hardened").await;
+    make_secret(&plane, "team-a", "edge-kubeconfig").await;
+    make_secret(&plane, "team-b", "edge-kubeconfig").await;
+    let mut tenant = plane.kubectl().unwrap();
+    tenant.args(["apply", "-n", "team-a", "-k"]).arg(root().join("deploy/overlays/hardened/tenant"));
+    crate::rendered::succeeded(tenant.output().unwrap());
+    let controller = plane.service_account("5spot-system", "5spot-controller").await.unwrap();
+    let own = "/api/v1/namespaces/team-a/secrets/edge-kubeconfig";
+    eventually("the binding counts", SOON, async || ask(&controller.client(), "GET", own, &Value::Null).await.is_ok())
+        .await;
+    all_refused(&controller, &[("GET", "/api/v1/namespaces/team-b/secrets/edge-kubeconfig", Value::Null)]).await;
+}
+
+fn request() -> Value {
+    json!({ "metadata": { "annotations": {
+        "5spot.finos.org/reclaim-requested": "true",
+        "5spot.finos.org/reclaim-reason": "process-match: idea",
+        "5spot.finos.org/reclaim-requested-at": "2026-11-16T12:00:00Z",
+    } } })
+}
+
+async fn make_node(client: &Client, name: &str) {
+    let node: Node = serde_json::from_value(json!({ "metadata": {
+        "name": name, "labels": { "kept": "yes" }, "annotations": { "kept": "yes" }, "finalizers": ["example.com/kept"],
+    } }))
+    .unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_agent_writes_its_three_annotations_on_its_own_node_and_nothing_else() {
+    let plane = installed("agent", "deploy/node-agent").await;
+    let admin = plane.client();
+    for name in ["mine", "other"] {
+        make_node(&admin, name).await;
+    }
+    let agent = plane.service_account_on_node("5spot-system", "5spot-reclaim-agent", "mine").await.unwrap();
+    eventually("the policy is in force", SOON, async || {
+        ask(&agent.client(), "PATCH", "/api/v1/nodes/other", &request()).await.is_err()
+    })
+    .await;
+
+    let labels = |value: Value| json!({ "metadata": { "labels": value } });
+    let annotations = |value: Value| json!({ "metadata": { "annotations": value } });
+    all_refused(
+        &agent,
+        &[
+            ("PATCH", "/api/v1/nodes/other", request()),
+            ("PATCH", "/api/v1/nodes/mine", labels(json!({ "5spot.finos.org/reclaim-agent": "enabled" }))),
+            ("PATCH", "/api/v1/nodes/mine", labels(json!({ "kept": null }))),
+            ("PATCH", "/api/v1/nodes/mine", annotations(json!({ "5spot.finos.org/cordoned-by": "me" }))),
+            ("PATCH", "/api/v1/nodes/mine", annotations(json!({ "kept": "no" }))),
+            ("PATCH", "/api/v1/nodes/mine", annotations(json!({ "kept": null }))),
+            ("PATCH", "/api/v1/nodes/mine", json!({ "metadata": { "finalizers": null } })),
+            ("PATCH", "/api/v1/nodes/mine", json!({ "spec": { "unschedulable": true } })),
+            ("PATCH", "/api/v1/nodes/mine", json!({ "spec": { "taints": [{ "key": "a", "effect": "NoExecute" }] } })),
+            ("PATCH", "/api/v1/nodes/mine/status", json!({ "status": { "phase": "Terminated" } })),
+            ("DELETE", "/api/v1/nodes/mine", Value::Null),
+            ("GET", "/api/v1/nodes", Value::Null),
+            ("GET", "/api/v1/pods", Value::Null),
+            ("GET", "/api/v1/namespaces/5spot-system/secrets", Value::Null),
+            ("GET", "/api/v1/namespaces/kube-system/configmaps", Value::Null),
+            ("POST", "/api/v1/namespaces/5spot-system/configmaps", named("mine")),
+            ("PATCH", "/api/v1/namespaces/5spot-system/configmaps/reclaim-agent-other", json!({ "data": {} })),
+            ("GET", "/apis/5spot.finos.org/v1alpha1/scheduledmachines", Value::Null),
+        ],
+    )
+    .await;
+    let (_, message) = ask(&agent.client(), "PATCH", "/api/v1/nodes/other", &request()).await.unwrap_err();
+    assert!(message.contains("the reclaim agent of Node mine may not touch Node other"), "{message}");
+    let unbound = plane.service_account("5spot-system", "5spot-reclaim-agent").await.unwrap();
+    let (_, message) = ask(&unbound.client(), "PATCH", "/api/v1/nodes/mine", &request()).await.unwrap_err();
+    assert!(message.contains("names no Node"), "{message}");
+
+    // What it is there for, and taking it back.
+    let nodes: Api<Node> = Api::all(agent.client());
+    nodes.patch("mine", &PatchParams::default(), &Patch::Merge(&request())).await.unwrap();
+    let cleared = annotations(json!({ "5spot.finos.org/reclaim-requested": null }));
+    nodes.patch("mine", &PatchParams::default(), &Patch::Merge(&cleared)).await.unwrap();
+    nodes.get("mine").await.unwrap();
+    let configured: Api<ConfigMap> = Api::namespaced(agent.client(), "5spot-system");
+    configured.list(&kube::api::ListParams::default()).await.unwrap();
+    // Others are not held to it.
+    Api::<Node>::all(admin)
+        .patch("mine", &PatchParams::default(), &Patch::Merge(&labels(json!({ "kept": "no" }))))
+        .await
+        .unwrap();
+}
