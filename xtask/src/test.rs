@@ -90,5 +90,6 @@ fn build_testbed() -> Result<()> {
     let mut printer = ProgressPrinter::new();
     let built = Artifacts::ensure(&mut |progress| printer.show(&progress))?;
     built.helm(&mut |progress| printer.show(&progress))?;
+    built.promtool(&mut |progress| printer.show(&progress))?;
     Ok(())
 }

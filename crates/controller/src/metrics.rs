@@ -1,6 +1,7 @@
 //! What is counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fivespot_api::Phase;
@@ -13,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::queue::Key;
 use crate::trouble::Trouble;
 
 /// Everything that is counted.
@@ -29,6 +31,10 @@ pub(crate) struct Metrics {
     evictions: Family<Resulting, Counter>,
     requests: Family<Request, Counter>,
     errors: Family<OfError, Counter>,
+    overdue: Gauge,
+    /// Whose shutdown should have been over.
+    late: Mutex<HashSet<Key>>,
+    shards: Family<OfShard, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -50,6 +56,11 @@ struct Resulting {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfError {
     error_type: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfShard {
+    shard: u32,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -75,6 +86,9 @@ impl Metrics {
             evictions: Family::default(),
             requests: Family::default(),
             errors: Family::default(),
+            overdue: Gauge::default(),
+            late: Mutex::default(),
+            shards: Family::default(),
             registry: Registry::default(),
         };
         registry.register("reconciliations", "Passes over one object", metrics.reconciliations.clone());
@@ -92,6 +106,12 @@ impl Metrics {
         registry.register("pod_evictions", "Pods asked to leave", metrics.evictions.clone());
         registry.register("api_requests", "Requests to API servers", metrics.requests.clone());
         registry.register("errors", "Passes that did not get to their end", metrics.errors.clone());
+        registry.register(
+            "overdue_shutdowns",
+            "Machines that are still on their way out after gracefulShutdownTimeout",
+            metrics.overdue.clone(),
+        );
+        registry.register("shard_held", "Whether this process looks after a shard", metrics.shards.clone());
         registry.register("build", "The build that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         metrics.begin_at_zero();
         Metrics { registry, ..metrics }
@@ -112,6 +132,7 @@ impl Metrics {
                 family.get_or_create(&Resulting { result }).inc_by(0);
             }
         }
+        self.holds(false);
         for error_type in Trouble::KINDS {
             self.errors.get_or_create(&OfError { error_type }).inc_by(0);
         }
@@ -161,6 +182,20 @@ impl Metrics {
 
     pub(crate) fn failed(&self, error_type: &'static str) {
         self.errors.get_or_create(&OfError { error_type }).inc();
+    }
+
+    /// Whether the shutdown of an object should have been over.
+    pub(crate) fn overdue(&self, key: &Key, overdue: bool) {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = if overdue { late.insert(key.clone()) } else { late.remove(key) };
+        if changed {
+            self.overdue.set(i64::try_from(late.len()).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Whether this process looks after its shard, which is all there is.
+    pub(crate) fn holds(&self, held: bool) {
+        self.shards.get_or_create(&OfShard { shard: 0 }).set(i64::from(held));
     }
 
     /// An object is in another phase than before, or there, or gone.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fivespot_api::ScheduledMachine;
+use fivespot_core::intent::Intent;
 use fivespot_entry::{Failure, chain};
+use jiff::Timestamp;
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -77,6 +79,7 @@ async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -
         () = work(&context, health) => Ok(()),
         () = stopping.cancelled() => {
             health.set_ready(false);
+            metrics.holds(false);
             farewell(&context).await;
             Ok(())
         }
@@ -90,6 +93,7 @@ async fn work(context: &Arc<Context>, health: &Health) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     health.set_ready(true);
+    context.metrics.holds(true);
     tracing::info!(objects = context.objects.all().len(), "ready");
     loop {
         health.beat();
@@ -101,12 +105,23 @@ async fn work(context: &Arc<Context>, health: &Health) {
         tokio::spawn(async move {
             let begun = Instant::now();
             let next = reconcile(&context, &key).await;
-            let phase = context.objects.get(&key.namespace, &key.name).and_then(|it| it.status.as_ref()?.phase);
-            context.metrics.passed(phase, next.result, begun.elapsed());
+            let object = context.objects.get(&key.namespace, &key.name);
+            context.metrics.passed(
+                object.as_ref().and_then(|it| it.status.as_ref()?.phase),
+                next.result,
+                begun.elapsed(),
+            );
+            context.metrics.overdue(&key, object.is_some_and(|it| is_overdue(&it)));
             // From the time at which it was decided, not from the end of the pass.
             context.queue.done(&key, next.again.map(|it| it.saturating_sub(begun.elapsed())));
         });
     }
+}
+
+/// Whether a machine is still on its way out when it should have been gone. Every object is looked at once a minute at least.
+fn is_overdue(object: &ScheduledMachine) -> bool {
+    let began = object.status.as_ref().and_then(|it| it.shutdown_started_at.as_ref());
+    began.is_some_and(|it| Intent::of(object).is_overdue(it.0, Timestamp::now()))
 }
 
 /// Those of one Cluster wait for each other, and for nobody else.

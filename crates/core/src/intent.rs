@@ -5,7 +5,7 @@
 
 use fivespot_api::ScheduledMachine;
 use fivespot_schedule::parse_duration;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 /// What holds where a timeout does not parse: the default of the field.
 const DEFAULT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
@@ -46,5 +46,10 @@ impl Intent {
     /// How long pods may take to leave, which is never longer than all of the shutdown.
     pub fn drain_timeout(&self) -> SignedDuration {
         self.node_drain_timeout.min(self.graceful_shutdown_timeout)
+    }
+
+    /// Whether a shutdown that began then should have been over.
+    pub fn is_overdue(&self, began: Timestamp, now: Timestamp) -> bool {
+        now.duration_since(began) > self.graceful_shutdown_timeout
     }
 }

@@ -16,7 +16,7 @@ use std::{env, fs, io};
 pub use self::progress::{Progress, ProgressPrinter};
 
 use self::build::{Workshop, sweep_unfinished};
-use self::module::{CAPI, HELM, KUBE, KWOK};
+use self::module::{CAPI, GoModule, HELM, KUBE, KWOK, PROMTOOL};
 
 /// Where the programs and the manifests that belong to them are.
 #[derive(Debug, Clone)]
@@ -116,10 +116,19 @@ impl Artifacts {
 
     /// Helm, which no testbed needs: built when somebody asks for it.
     pub fn helm(&self, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
+        Ok(self.on_demand(&HELM, progress)?.join(HELM.program))
+    }
+
+    /// Prometheus' `promtool`, and beside it in `crds` the kinds of the Prometheus operator: built when somebody asks.
+    pub fn promtool(&self, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
+        Ok(self.on_demand(&PROMTOOL, progress)?.join(PROMTOOL.program))
+    }
+
+    fn on_demand(&self, module: &GoModule, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
         let sources = sources();
         let workshop = Workshop::new(&self.cache, &sources, "go");
-        workshop.check(&[&HELM])?;
-        Ok(workshop.ensure(&HELM, progress)?.join(HELM.program))
+        workshop.check(&[module])?;
+        workshop.ensure(module, progress)
     }
 
     /// The directory that holds programs and runs.

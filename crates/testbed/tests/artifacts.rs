@@ -14,6 +14,7 @@ fn build_if_needed() -> Artifacts {
     let mut printer = ProgressPrinter::new();
     let built = Artifacts::ensure(&mut |step| printer.show(&step)).expect("the programs can be built here");
     built.helm(&mut |step| printer.show(&step)).expect("Helm can be built here");
+    built.promtool(&mut |step| printer.show(&step)).expect("promtool can be built here");
     built
 }
 
@@ -21,7 +22,9 @@ fn build_if_needed() -> Artifacts {
 fn a_second_run_builds_nothing_and_needs_no_go() {
     if env::var_os(WITHOUT_GO).is_some() {
         let mut nothing = |step| panic!("nothing should be built: {step:?}");
-        Artifacts::ensure(&mut nothing).unwrap().helm(&mut nothing).unwrap();
+        let built = Artifacts::ensure(&mut nothing).unwrap();
+        built.helm(&mut nothing).unwrap();
+        built.promtool(&mut nothing).unwrap();
         return;
     }
     build_if_needed();
@@ -60,4 +63,6 @@ fn everything_a_run_reads_is_there() {
     assert!(built.cluster_api_crds().join("cluster.x-k8s.io_machines.yaml").is_file());
     assert!(built.cluster_api_webhooks().is_file());
     assert_eq!(built.kwok_stages().read_dir().unwrap().count(), 5);
+    let promtool = built.promtool(&mut |_| {}).unwrap();
+    assert!(promtool.parent().unwrap().join("crds/prometheusrules.yaml").is_file());
 }

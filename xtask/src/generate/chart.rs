@@ -8,13 +8,16 @@ use super::Generated;
 use crate::shell::root;
 
 /// What is copied, and where to.
-const COPIES: [(&str, &str); 6] = [
+const COPIES: [(&str, &str); 9] = [
     ("deploy/controller/serviceaccount.yaml", "charts/5-spot/files/serviceaccount.yaml"),
     ("deploy/controller/rbac.yaml", "charts/5-spot/files/rbac.yaml"),
     ("deploy/controller/workload-access.yaml", "charts/5-spot/files/workload-access.yaml"),
     ("deploy/node-agent/serviceaccount.yaml", "charts/5-spot/files/agent-serviceaccount.yaml"),
     ("deploy/node-agent/rbac.yaml", "charts/5-spot/files/agent-rbac.yaml"),
     ("deploy/node-agent/agent-scope.yaml", "charts/5-spot/files/agent-scope.yaml"),
+    ("deploy/monitoring/servicemonitor.yaml", "charts/5-spot/files/servicemonitor.yaml"),
+    ("deploy/monitoring/prometheusrule.yaml", "charts/5-spot/files/prometheusrule.yaml"),
+    ("deploy/monitoring/dashboard.json", "charts/5-spot/files/dashboard.json"),
 ];
 
 pub(super) fn files(crd: &str) -> Result<Vec<Generated>> {

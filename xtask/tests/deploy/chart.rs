@@ -30,7 +30,7 @@ fn without_helm(mut objects: Objects) -> Objects {
 fn deployed() -> Objects {
     let crd = std::fs::read_to_string(root().join("deploy/crds/scheduledmachine.yaml")).unwrap();
     let mut objects = crate::rendered::objects(&crd);
-    for directory in ["deploy/controller", "deploy/node-agent"] {
+    for directory in ["deploy/controller", "deploy/node-agent", "deploy/monitoring"] {
         for (key, object) in kustomize(directory) {
             if object["kind"] != "Namespace" {
                 assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");
@@ -42,7 +42,9 @@ fn deployed() -> Objects {
 
 #[test]
 fn it_renders_the_same_objects_as_kustomize() {
-    let (chart, deployed) = (without_helm(helm_template(&["--set", "nodeAgent.enabled=true"])), deployed());
+    let everything = "nodeAgent.enabled=true,monitoring.serviceMonitor=true,monitoring.prometheusRule=true,\
+                      monitoring.dashboard=true";
+    let (chart, deployed) = (without_helm(helm_template(&["--set", everything])), deployed());
     assert_eq!(chart.keys().collect::<Vec<_>>(), deployed.keys().collect::<Vec<_>>());
     for (key, object) in &deployed {
         assert_eq!(&chart[key], object, "{key}");

@@ -5,5 +5,6 @@
 mod chart;
 mod install;
 mod manifests;
+mod monitoring;
 mod permissions;
 mod rendered;

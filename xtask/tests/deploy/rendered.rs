@@ -14,7 +14,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn artifacts() -> Artifacts {
+pub(crate) fn artifacts() -> Artifacts {
     let mut printer = ProgressPrinter::new();
     Artifacts::ensure(&mut |step| printer.show(&step)).unwrap()
 }

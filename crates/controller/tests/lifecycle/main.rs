@@ -9,6 +9,7 @@ mod day;
 mod deletion;
 mod drain;
 mod kubeconfigs;
+mod metrics;
 mod phases;
 mod process;
 mod strangers;

@@ -2,56 +2,21 @@
 
 use std::process::Command;
 
-use fivespot_api::Phase;
 use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::process::Signal;
-use fivespot_testbed::wait::eventually;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, a_cluster, always, testbed};
+use crate::fixtures::{CONTROLLER, Controller, Desk, a_cluster, always, testbed};
 
 /// What an HTTP server on this host answers: the status line, and all of it.
-async fn get(port: u16, path: &str) -> (String, String) {
+pub(crate) async fn get(port: u16, path: &str) -> (String, String) {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     (answer.lines().next().unwrap_or_default().to_owned(), answer)
-}
-
-#[tokio::test]
-async fn it_says_how_it_is_and_counts_what_it_does() {
-    let (test, controller) = a_cluster("metrics").await;
-    let (health, metrics) = (controller.port("health").await, controller.port("metrics").await);
-    eventually("it is ready", SOON, async || get(health, "/ready").await.0.contains("200")).await;
-    for path in ["/health", "/healthz", "/readyz"] {
-        assert!(get(health, path).await.0.contains("200"), "{path}");
-    }
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    desk.runs().await;
-    desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
-    desk.reaches(Phase::Terminated).await;
-    eventually("it is counted", SOON, async || {
-        let page = get(metrics, "/metrics").await.1;
-        let counted = [
-            "fivespot_machines_by_phase{phase=\"Terminated\"} 1",
-            "fivespot_machines_by_phase{phase=\"Active\"} 0",
-            "fivespot_kill_switch_activations_total 1",
-            "fivespot_api_requests_total{verb=\"create\",resource=\"machines\",code=\"201\"} 1",
-            "fivespot_build_info{version=",
-            "fivespot_reconciliations_total{phase=\"Terminated\",result=\"done\"}",
-            "fivespot_reconciliation_duration_seconds_count",
-            "fivespot_schedule_evaluations_total{result=\"ok\"}",
-            "fivespot_boundary_lateness_seconds_count",
-        ];
-        let missing: Vec<&str> = counted.into_iter().filter(|it| !page.contains(it)).collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} in\n{page}")) }
-    })
-    .await;
-    test.close().await;
 }
 
 #[tokio::test]

@@ -82,6 +82,30 @@ pub(super) const HELM: GoModule = GoModule {
     extras: &[],
 };
 
+pub(super) const PROMTOOL: GoModule = GoModule {
+    name: "prometheus",
+    package: "github.com/prometheus/prometheus/cmd/promtool",
+    program: "promtool",
+    symlinks: &[],
+    ldflags: "-s -w",
+    extras: &[
+        operator_crd(
+            "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+            "crds/prometheusrules.yaml",
+        ),
+        operator_crd(
+            "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+            "crds/servicemonitors.yaml",
+        ),
+    ],
+};
+
+const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
+
+const fn operator_crd(from: &'static str, to: &'static str) -> Extra {
+    Extra { of_module: OPERATOR, from, to }
+}
+
 const fn stage(from: &'static str, to: &'static str) -> Extra {
     Extra { of_module: "sigs.k8s.io/kwok", from, to }
 }
