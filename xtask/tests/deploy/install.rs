@@ -1,19 +1,20 @@
-//! Installing, with kubectl and with Helm, on a real API server: the pods are made, run, and can be evicted.
+//! Installing as the guide says, with kubectl and with Helm, on a real API server: the pods are made, run, and can be
+//! evicted.
 
 use std::time::Duration;
 
-use fivespot_testbed::control_plane::ADMIN;
 use fivespot_testbed::kwok::Kwok;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{EvictParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::rendered::{chart, helm, root, succeeded};
+use crate::guide::Shell;
+use crate::monitoring;
 
 const SOON: Duration = Duration::from_mins(5);
 const NAMESPACE: &str = "5spot-system";
@@ -30,15 +31,6 @@ async fn a_cluster(name: &str) -> (ControlPlane, Kwok) {
     .unwrap();
     Api::all(plane.client()).create(&PostParams::default(), &node).await.unwrap();
     (plane, kwok)
-}
-
-async fn becomes_available(client: &Client) {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-    eventually("the controller is available", SOON, async || {
-        let status = deployments.get("5spot-controller").await.unwrap().status.unwrap_or_default();
-        if status.available_replicas == Some(1) { Ok(()) } else { Err(json!(status)) }
-    })
-    .await;
 }
 
 async fn pods(client: &Client) -> Vec<Pod> {
@@ -64,15 +56,11 @@ async fn can_be_drained(client: &Client) {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn with_kubectl() {
     let (plane, _kwok) = a_cluster("kubectl").await;
-    // A warning, such as of a pod that the namespace does not admit, would fail this.
-    for path in ["deploy/crds/scheduledmachine.yaml", "deploy/controller"] {
-        plane.apply(&root().join(path)).await.unwrap();
-    }
-    let client = plane.client();
-    becomes_available(&client).await;
+    let (shell, client) = (Shell::new(&plane), plane.client());
+    shell.follow("With kubectl");
     let admitted = pods(&client).await.pop().unwrap();
     assert_eq!(admitted.spec.as_ref().unwrap().priority, Some(1_000_000));
     can_be_drained(&client).await;
@@ -85,47 +73,34 @@ async fn with_kubectl() {
     let refused = Api::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &greedy).await;
     assert!(refused.unwrap_err().to_string().contains("violates PodSecurity \"restricted"));
 
-    // For a cluster of several teams, over what is there.
-    let team = json!({ "metadata": { "name": "team-a" } });
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    namespaces.create(&PostParams::default(), &serde_json::from_value(team).unwrap()).await.unwrap();
-    plane.apply(&root().join("deploy/overlays/hardened")).await.unwrap();
-    let mut tenant = plane.kubectl().unwrap();
-    tenant.args(["apply", "-n", "team-a", "-k"]).arg(root().join("deploy/overlays/hardened/tenant"));
-    let said = succeeded(tenant.output().unwrap());
-    assert!(said.contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{said}");
-    becomes_available(&client).await;
+    shell.run("kubectl create namespace team-a");
+    let said = shell.follow("For several teams");
+    assert!(said[2].contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{said:?}");
+    monitoring::install_operator_kinds(&plane).await;
+    shell.follow("Monitoring");
+    shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
+    shell.follow("Uninstall");
+    for directory in ["deploy/monitoring", "deploy/overlays/hardened"] {
+        shell.run(&format!("kubectl delete -k {directory}"));
+    }
+    assert!(pods(&client).await.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn with_helm() {
     let (plane, _kwok) = a_cluster("helm").await;
-    let kubeconfig = plane.kubeconfig_for(ADMIN).unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let run = |arguments: &[&str]| {
-        let mut command = helm();
-        command.args(arguments).args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(&kubeconfig);
-        for directory in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            command.env(directory, home.path());
-        }
-        succeeded(command.output().unwrap())
-    };
-    let chart = chart();
-    let chart = chart.to_str().unwrap();
-    let notes = run(&["install", "a-release", chart, "--create-namespace", "--wait", "--timeout", "5m"]);
-    assert!(notes.contains("is installed in namespace 5spot-system"), "{notes}");
-    let client = plane.client();
-    becomes_available(&client).await;
+    let (shell, client) = (Shell::new(&plane), plane.client());
+    let said = shell.follow("With Helm");
+    assert!(said[0].contains("is installed in namespace 5spot-system"), "{said:?}");
+    shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
     can_be_drained(&client).await;
 
     // As is said in the notes of a release with the node agent.
-    let notes = run(&["upgrade", "a-release", chart, "--set", "nodeAgent.enabled=true"]);
+    let notes = shell.run("helm upgrade 5-spot charts/5-spot -n 5spot-system --set nodeAgent.enabled=true");
     let label = notes.lines().find(|it| it.contains("pod-security.kubernetes.io/enforce=privileged")).unwrap();
-    let mut kubectl = plane.kubectl().unwrap();
-    kubectl.args(label.split_whitespace().skip(1));
-    succeeded(kubectl.output().unwrap());
+    shell.run(label);
 
-    run(&["uninstall", "a-release", "--wait"]);
+    shell.run("helm uninstall 5-spot -n 5spot-system --wait");
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     crds.get("scheduledmachines.5spot.finos.org").await.expect("the CRD, and all objects, stay");
     assert!(Api::<Deployment>::namespaced(client, NAMESPACE).get_opt("5spot-controller").await.unwrap().is_none());

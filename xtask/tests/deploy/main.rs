@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod chart;
+mod guide;
 mod install;
 mod manifests;
 mod monitoring;

@@ -57,15 +57,20 @@ fn prometheus_understands_every_query_of_the_dashboard() {
     }
 }
 
-#[tokio::test]
-async fn the_prometheus_operator_admits_them() {
-    let options = ControlPlaneOptions::named("monitoring").without_controller_manager().without_scheduler();
-    let plane = ControlPlane::start(options).await.unwrap();
+/// The kinds of the Prometheus operator, as it publishes them.
+pub(crate) async fn install_operator_kinds(plane: &ControlPlane) {
     let mut printer = ProgressPrinter::new();
     let promtool = plane.artifacts().promtool(&mut |step| printer.show(&step)).unwrap();
     let crds = promtool.parent().unwrap().join("crds");
     plane.apply(&crds.join("prometheusrules.yaml")).await.unwrap();
     plane.apply(&crds.join("servicemonitors.yaml")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_prometheus_operator_admits_them() {
+    let options = ControlPlaneOptions::named("monitoring").without_controller_manager().without_scheduler();
+    let plane = ControlPlane::start(options).await.unwrap();
+    install_operator_kinds(&plane).await;
     plane.apply(&root().join("deploy/controller/namespace.yaml")).await.unwrap();
     plane.apply(&root().join("deploy/monitoring")).await.unwrap();
 }
