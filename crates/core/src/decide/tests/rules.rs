@@ -1,0 +1,161 @@
+//! What holds of every plan, in every world on the way from every start to its end.
+
+use super::world::{DRAIN_TIMEOUT, GRACEFUL_SHUTDOWN_TIMEOUT, Schedule, World, every_start};
+use crate::observed::{Cluster, Cordon, Marks};
+use crate::plan::{Action, Plan};
+
+fn every_pass(mut check: impl FnMut(&World, &Plan)) {
+    for start in every_start() {
+        start.settle_and_tell(&mut check);
+    }
+}
+
+/// All acts of a plan, those that are done side by side too.
+fn flat(actions: &[Action]) -> Vec<&Action> {
+    actions
+        .iter()
+        .flat_map(|it| match it {
+            Action::Together(lists) => lists.iter().flat_map(|list| flat(list)).collect(),
+            other => vec![other],
+        })
+        .collect()
+}
+
+/// What takes a machine out, or lets a new one in.
+fn begins_something(act: &Action) -> bool {
+    let removes = matches!(act, Action::DeleteMachine { .. } | Action::Mark(_) | Action::Cordon | Action::Evict(_));
+    removes || matches!(act, Action::EndPods(_) | Action::EndAllPods | Action::CreateChildren)
+}
+
+#[test]
+fn nothing_is_made_and_removed_in_one_plan() {
+    every_pass(|world, plan| {
+        let acts = flat(&plan.actions);
+        let makes = acts.iter().any(|it| matches!(it, Action::CreateChildren));
+        let removes = acts.iter().any(|it| matches!(it, Action::DeleteMachine { .. } | Action::DeleteProvider { .. }));
+        assert!(!(makes && removes), "{world:#?}\n{plan:#?}");
+    });
+}
+
+#[test]
+fn a_machine_that_is_not_ours_is_never_touched() {
+    every_pass(|world, plan| {
+        let acts = flat(&plan.actions);
+        let touches = acts.iter().any(|it| begins_something(it) || matches!(it, Action::Unmark | Action::Uncordon));
+        assert!(!(world.machine_is_foreign() && touches), "{world:#?}\n{plan:#?}");
+    });
+}
+
+#[test]
+fn nothing_begins_while_the_schedule_is_disabled_or_does_not_parse_or_the_cluster_is_paused() {
+    every_pass(|world, plan| {
+        let begins = flat(&plan.actions).into_iter().any(begins_something);
+        let untold = !world.asked.enabled || world.asked.schedule == Schedule::Invalid;
+        let stays =
+            !world.is_ejected() && world.alive().is_some() && (untold && !world.asked.deleted || is_paused(world));
+        assert!(!(stays && begins), "{world:#?}\n{plan:#?}");
+    });
+}
+
+fn is_paused(world: &World) -> bool {
+    world.cluster == Cluster::Paused
+}
+
+#[test]
+fn an_eject_waits_for_nothing() {
+    every_pass(|world, plan| {
+        let Some(machine) = world.alive().filter(|_| world.is_ejected()) else { return };
+        let lists = plan.actions.iter().find_map(|it| match it {
+            Action::Together(lists) => Some(lists),
+            _ => None,
+        });
+        let lists = lists.unwrap_or_else(|| panic!("nothing is done at once: {world:#?}\n{plan:#?}"));
+        let has = |act: &Action| lists.iter().any(|list| list.contains(act));
+        let delete = Action::DeleteMachine { uid: machine.uid.clone() };
+        let marked = machine.marks == Marks::ALL || has(&Action::Mark(Marks::ALL));
+        assert!(marked && has(&delete), "{world:#?}\n{plan:#?}");
+        if let Some(cordon) = world.node.filter(|_| world.node_is_seen()) {
+            let closed = matches!(cordon, Cordon::Ours | Cordon::Others) || has(&Action::Cordon);
+            assert!(closed && has(&Action::EndAllPods), "{world:#?}\n{plan:#?}");
+        }
+    });
+}
+
+#[test]
+fn a_machine_is_not_deleted_before_its_pods_have_left_or_had_their_time() {
+    every_pass(|world, plan| {
+        let deleted = plan.actions.iter().any(|it| matches!(it, Action::DeleteMachine { .. }));
+        let closed = matches!(world.node, Some(Cordon::Ours | Cordon::Others));
+        let drained = world.node.is_none() || (world.node_is_seen() && closed && world.pod.is_none());
+        let time_is_up = world.stored.shutdown_started_at.is_some_and(|it| world.now >= it + DRAIN_TIMEOUT);
+        assert!(!deleted || drained || time_is_up, "{world:#?}\n{plan:#?}");
+    });
+}
+
+#[test]
+fn cluster_api_is_told_what_to_leave_out_before_a_machine_is_deleted() {
+    every_pass(|world, plan| {
+        let (after, _) = world.after(plan);
+        let Some(leaving) = after.machine.ours().filter(|it| it.deleting) else { return };
+        let overdue = world.stored.shutdown_started_at.is_some_and(|it| world.now >= it + GRACEFUL_SHUTDOWN_TIMEOUT);
+        assert!(leaving.marks.no_drain && (leaving.marks.no_volumes || !overdue), "{world:#?}\n{plan:#?}");
+        let acts = flat(&plan.actions);
+        let deleted = acts.iter().position(|it| matches!(it, Action::DeleteMachine { .. }));
+        let marked = acts.iter().position(|it| matches!(it, Action::Mark(_)));
+        assert!(deleted.is_none() || marked < deleted, "{world:#?}\n{plan:#?}");
+    });
+}
+
+#[test]
+fn a_shutdown_is_stored_before_it_begins() {
+    every_pass(|world, plan| {
+        let begun = plan.actions.iter().position(begins_something);
+        let Some(begun) = begun.filter(|at| plan.actions[*at] != Action::CreateChildren) else { return };
+        let before = &plan.actions[..begun];
+        let stores = |it: &Action| matches!(it, Action::Store(standing) if standing.shutdown_started_at.is_some());
+        let stored = world.stored.shutdown_started_at.is_some() || before.iter().any(stores);
+        let finalizer = world.finalizer || before.contains(&Action::AddFinalizer);
+        assert!(stored && finalizer, "{world:#?}\n{plan:#?}");
+    });
+}
+
+#[test]
+fn a_reclaim_is_stored_before_the_eject_and_disables_the_schedule_before_it_is_cleared() {
+    every_pass(|world, plan| {
+        let position = |wanted: fn(&Action) -> bool| plan.actions.iter().position(wanted);
+        let stored = position(|it| matches!(it, Action::Store(_)));
+        let ejected = position(|it| matches!(it, Action::Together(_)));
+        if ejected.is_some() && world.is_asked_for() && !world.asked.deleted {
+            assert!(world.stored.reclaiming || stored.is_some_and(|it| Some(it) < ejected), "{world:#?}\n{plan:#?}");
+        }
+        let disabled = position(|it| matches!(it, Action::DisableSchedule));
+        let cleared = position(|it| matches!(it, Action::ClearRequest));
+        if let Some(cleared) = cleared.filter(|_| world.asked.enabled) {
+            let done_before = world.stored.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
+            assert!(done_before || disabled.is_some_and(|it| it < cleared), "{world:#?}\n{plan:#?}");
+        }
+        assert!(disabled.is_none() || ejected < disabled, "{world:#?}\n{plan:#?}");
+    });
+}
+
+#[test]
+fn a_status_never_claims_what_was_not_seen_or_done() {
+    every_pass(|world, plan| {
+        let (after, status) = world.after(plan);
+        let claims = after.false_claims(&status);
+        assert!(claims.is_empty() || after.object_gone, "{claims:?}\n{world:#?}\n{plan:#?}\n{status:#?}");
+    });
+}
+
+#[test]
+fn a_plan_that_is_carried_out_twice_does_nothing_the_second_time() {
+    every_pass(|world, plan| {
+        let (once, _) = world.after(plan);
+        if once.object_gone {
+            return;
+        }
+        let mut twice = once.clone();
+        twice.carry_out(&plan.actions);
+        assert!(twice.is_like(&once) && twice.made == once.made, "{plan:#?}\n{once:#?}\n{twice:#?}");
+    });
+}

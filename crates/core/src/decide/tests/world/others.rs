@@ -1,0 +1,57 @@
+//! What happens between two passes: Cluster API, the kubelet, the network and the clock, and what a process remembers.
+
+use jiff::SignedDuration;
+
+use super::{Pod, Reach, World};
+use crate::observed::{Cordon, Health, Slot};
+
+/// What passes between two passes.
+const A_WHILE: SignedDuration = SignedDuration::from_secs(30);
+/// How long no machine is made after one has failed: longer than it takes to remove it.
+pub(super) const HOLD_OFF: SignedDuration = SignedDuration::from_secs(150);
+
+impl World {
+    pub(in super::super) fn others_act(&mut self) {
+        self.now += A_WHILE;
+        self.reach = match self.reach {
+            Reach::Sought(1) | Reach::Silent(1) | Reach::Answers => Reach::Answers,
+            Reach::Sought(more) => Reach::Sought(more - 1),
+            Reach::Silent(more) => Reach::Silent(more - 1),
+            Reach::Never => Reach::Never,
+        };
+        self.pod = self.pod.filter(|it| *it != Pod::Leaving);
+        for part in [&mut self.bootstrap, &mut self.infrastructure] {
+            part.take_if(|it| it.deleting);
+        }
+        match &mut self.machine {
+            Slot::Ours(machine) if machine.deleting => self.machine_goes(),
+            Slot::Ours(machine) if machine.health == Health::Provisioning => {
+                machine.health = Health::Running;
+                machine.node = Some("n".to_owned());
+                for part in [&mut self.bootstrap, &mut self.infrastructure].into_iter().flatten() {
+                    part.adopted_by = Some(machine.uid.clone());
+                }
+                self.node.get_or_insert(Cordon::Open);
+            }
+            Slot::Ours(_) | Slot::Absent | Slot::Foreign | Slot::NotRead => {}
+        }
+    }
+
+    fn machine_goes(&mut self) {
+        // A request is an annotation of the Node, and goes with it.
+        self.asked.reclaim &= self.node.is_none();
+        (self.machine, self.bootstrap, self.infrastructure) = (Slot::Absent, None, None);
+        (self.node, self.pod) = (None, None);
+    }
+
+    /// A machine that fails is remembered, until another one has made it.
+    pub(super) fn remember(&mut self) {
+        let Some(machine) = self.machine.ours() else { return };
+        let seen = self.reach == Reach::Answers && self.node.is_some();
+        match machine.health {
+            Health::Failed(_) => self.held_off = self.held_off.or(Some(self.now + HOLD_OFF)),
+            Health::Running if seen => self.held_off = None,
+            Health::Running | Health::Provisioning => {}
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a world is put together from.
+
+use std::sync::LazyLock;
+
+use super::Schedule;
+use crate::drain::Verdict;
+use crate::observed::{Health, Machine, Marks, NodePod, ProviderChild, Ref, Refs};
+use crate::validate::{SpecErrors, Standard, ValidSpec, validate};
+
+/// What all children are made from.
+pub(super) const FINGERPRINT: &str = "f";
+
+type Spec = Result<ValidSpec, SpecErrors>;
+
+/// The spec that asks for a schedule. Each is parsed once: it is asked for millions of times.
+pub(super) fn spec(schedule: Schedule) -> &'static Spec {
+    static OPEN: LazyLock<Spec> = LazyLock::new(|| parse("* * * * *"));
+    static CLOSED: LazyLock<Spec> = LazyLock::new(|| parse("0 0 30 2 *"));
+    static INVALID: LazyLock<Spec> = LazyLock::new(|| parse("whenever"));
+    match schedule {
+        Schedule::Open => &OPEN,
+        Schedule::Closed => &CLOSED,
+        Schedule::Invalid => &INVALID,
+    }
+}
+
+fn parse(cron: &str) -> Spec {
+    let text = format!(
+        r#"{{"schedule": {{"cron": "{cron}"}}, "clusterName": "c",
+            "bootstrapSpec": {{"apiVersion": "k0smotron.io/v1beta1", "kind": "B", "spec": {{}}}},
+            "infrastructureSpec": {{"apiVersion": "k0smotron.io/v1beta1", "kind": "I", "spec": {{}}}}}}"#
+    );
+    validate(&serde_json::from_str(&text).unwrap(), "default", Standard::Admission)
+}
+
+pub(super) fn refs() -> Refs {
+    let child =
+        |kind: &str, name: &str| Ref { api_version: "x/v1".to_owned(), kind: kind.to_owned(), name: name.to_owned() };
+    Refs { bootstrap: child("Boot", "a-bootstrap"), infrastructure: child("Infra", "a-infra") }
+}
+
+pub(super) fn pod(verdict: Verdict) -> NodePod {
+    NodePod { namespace: "team".to_owned(), name: "p".to_owned(), uid: "p".to_owned(), verdict, ejected: true }
+}
+
+pub(super) fn child(uid: &str) -> ProviderChild {
+    ProviderChild { uid: uid.to_owned(), deleting: false, adopted_by: None, fingerprint: Some(FINGERPRINT.to_owned()) }
+}
+
+pub(super) fn machine(uid: &str, health: Health) -> Machine {
+    Machine {
+        uid: uid.to_owned(),
+        deleting: false,
+        marks: Marks::default(),
+        node: (health == Health::Running).then(|| "n".to_owned()),
+        health,
+        provider_id: None,
+        fingerprint: Some(FINGERPRINT.to_owned()),
+        created_at: None,
+        confirmed: true,
+    }
+}

@@ -1,0 +1,226 @@
+//! Where a world can begin: everything that a life can lead to, times everything that can be asked for.
+
+use fivespot_api::ReclaimStatus;
+use jiff::{SignedDuration, Timestamp};
+
+use super::others::HOLD_OFF;
+use super::parts::{child, machine, refs};
+use super::{Asked, Pod, Reach, Schedule, World};
+use crate::observed::{Cluster, Cordon, Health, Machine, Marks, ProviderChild, Slot, Stored};
+
+/// Every world that a life can lead to, times everything that can be asked for.
+pub(in super::super) fn every_start() -> impl Iterator<Item = World> {
+    let clusters = [Cluster::Present, Cluster::Missing, Cluster::Deleting, Cluster::Paused];
+    let schedules = [Schedule::Open, Schedule::Closed, Schedule::Invalid];
+    (0..16_u8).flat_map(move |bits| {
+        let bit = |at: u8| bits & (1 << at) != 0;
+        let (deleted, killed, enabled, reclaim) = (bit(0), bit(1), bit(2), bit(3));
+        let asked = schedules.map(|schedule| Asked { deleted, killed, enabled, schedule, reclaim });
+        let begin = move |asked| clusters.map(|cluster| Beginning::new(asked, cluster));
+        asked.into_iter().flat_map(begin).flat_map(|it| it.every_life())
+    })
+}
+
+/// What the lives of one object have in common.
+struct Beginning {
+    /// Nobody has looked at it yet.
+    new: World,
+    /// A machine is about to be made.
+    begun: World,
+    /// It is on its way.
+    joining: World,
+    /// It runs.
+    alive: World,
+    /// It runs, and is on its way out.
+    draining: World,
+}
+
+impl Beginning {
+    fn new(asked: Asked, cluster: Cluster) -> Self {
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        let new = World {
+            asked,
+            cluster,
+            finalizer: false,
+            phase: None,
+            stored: Stored::default(),
+            machine: Slot::Absent,
+            bootstrap: None,
+            infrastructure: None,
+            node: None,
+            reach: Reach::Answers,
+            pod: None,
+            held_off: None,
+            object_gone: false,
+            now,
+            made: 0,
+        };
+        let stored = Stored { refs: Some(refs()), ..Stored::default() };
+        let begun = World { finalizer: true, stored, ..new.clone() };
+        let known = Stored { uids_known: true, ..begun.stored.clone() };
+        let joining = World {
+            stored: known.clone(),
+            machine: Slot::Ours(machine("m", Health::Provisioning)),
+            bootstrap: Some(child("b")),
+            infrastructure: Some(child("i")),
+            ..begun.clone()
+        };
+        let alive = World {
+            machine: Slot::Ours(machine("m", Health::Running)),
+            bootstrap: Some(adopted("b")),
+            infrastructure: Some(adopted("i")),
+            node: Some(Cordon::Open),
+            pod: Some(Pod::Willing),
+            ..joining.clone()
+        };
+        let started = Stored { shutdown_started_at: Some(now), ..known };
+        let draining = World { stored: started, node: Some(Cordon::Ours), ..alive.clone() };
+        Beginning { new, begun, joining, alive, draining }
+    }
+
+    fn every_life(&self) -> Vec<World> {
+        let lives =
+            [self.made(), self.lived(), self.left(), self.failed(), self.given_back(), self.taken(), self.apart()];
+        let mut all = lives.concat();
+        // A deleted object without our finalizer is gone already, so nobody would see it.
+        all.retain(|it| it.finalizer || !it.asked.deleted);
+        all
+    }
+
+    /// There is no machine yet.
+    fn made(&self) -> Vec<World> {
+        let Beginning { new, begun, joining, .. } = self;
+        vec![
+            new.clone(),
+            begun.clone(),
+            World { bootstrap: Some(child("b")), ..begun.clone() },
+            World { machine: Slot::Absent, stored: begun.stored.clone(), ..joining.clone() },
+            joining.clone(),
+            World { stored: begun.stored.clone(), ..joining.clone() },
+        ]
+    }
+
+    /// The machine runs.
+    fn lived(&self) -> Vec<World> {
+        let alive = &self.alive;
+        vec![
+            alive.clone(),
+            World { node: Some(Cordon::Others), ..alive.clone() },
+            World { node: Some(Cordon::Reopened), ..alive.clone() },
+            World { node: None, pod: None, ..alive.clone() },
+            World { pod: Some(Pod::Stubborn), ..alive.clone() },
+            World { stored: self.begun.stored.clone(), ..alive.clone() },
+            World { finalizer: false, ..alive.clone() },
+        ]
+    }
+
+    /// The machine is on its way out.
+    fn left(&self) -> Vec<World> {
+        let Beginning { begun, draining, .. } = self;
+        let started = &draining.stored;
+        let long_ago = started.shutdown_started_at.map(|it| it - SignedDuration::from_mins(10));
+        let overdue = Stored { shutdown_started_at: long_ago, ..started.clone() };
+        vec![
+            draining.clone(),
+            World { node: Some(Cordon::Open), ..draining.clone() },
+            World { node: Some(Cordon::Others), pod: Some(Pod::Leaving), ..draining.clone() },
+            World { node: Some(Cordon::Reopened), ..draining.clone() },
+            World { pod: Some(Pod::Stubborn), stored: overdue.clone(), ..draining.clone() },
+            World { machine: marked(Leaving::NotYet), ..draining.clone() },
+            World { finalizer: false, ..draining.clone() },
+            World { pod: None, ..self.deleting() },
+            World { stored: overdue, ..self.deleting() },
+            World { stored: started.clone(), infrastructure: Some(adopted("i")), ..begun.clone() },
+            World { infrastructure: Some(adopted("i")), ..begun.clone() },
+        ]
+    }
+
+    fn deleting(&self) -> World {
+        World { machine: marked(Leaving::Deleted), ..self.draining.clone() }
+    }
+
+    /// The machine is of no use, or was, and the next one has to wait.
+    fn failed(&self) -> Vec<World> {
+        let Beginning { begun, alive, draining, joining, .. } = self;
+        let held_off = Some(begun.now + HOLD_OFF);
+        vec![
+            World { machine: failed(), ..alive.clone() },
+            World { machine: Slot::Ours(broken()), ..joining.clone() },
+            World { machine: failed(), ..draining.clone() },
+            World { held_off, stored: Stored::default(), ..begun.clone() },
+            World { held_off, stored: draining.stored.clone(), infrastructure: Some(adopted("i")), ..begun.clone() },
+            World { held_off, ..alive.clone() },
+        ]
+    }
+
+    /// The owner has asked for the machine, or for one before.
+    fn given_back(&self) -> Vec<World> {
+        let Beginning { begun, alive, .. } = self;
+        let before = |uid: &str| Stored { reclaim: Some(reclaim(uid)), ..alive.stored.clone() };
+        let now = Stored { reclaiming: true, ..before("m") };
+        vec![
+            World { stored: now.clone(), ..alive.clone() },
+            World { stored: now.clone(), ..self.deleting() },
+            World { stored: now.clone(), infrastructure: Some(adopted("i")), ..begun.clone() },
+            World { stored: now, ..begun.clone() },
+            World { stored: before("m"), ..alive.clone() },
+            World { stored: before("another"), ..alive.clone() },
+        ]
+    }
+
+    /// Somebody else's Machine has the name.
+    fn taken(&self) -> Vec<World> {
+        let Beginning { new, begun, alive, .. } = self;
+        vec![
+            World { machine: Slot::Foreign, ..new.clone() },
+            World { machine: Slot::Foreign, ..begun.clone() },
+            World { machine: Slot::Foreign, pod: None, ..alive.clone() },
+        ]
+    }
+
+    /// The cluster of the Node is being connected, or does not answer, for a while or for good.
+    fn apart(&self) -> Vec<World> {
+        let Beginning { joining, alive, draining, .. } = self;
+        let reclaiming = Stored { reclaim: Some(reclaim("m")), reclaiming: true, ..alive.stored.clone() };
+        let lives = [
+            joining.clone(),
+            alive.clone(),
+            draining.clone(),
+            self.deleting(),
+            World { machine: failed(), ..alive.clone() },
+            World { stored: reclaiming, ..alive.clone() },
+        ];
+        let apart =
+            |it: World| [Reach::Sought(2), Reach::Silent(2), Reach::Never].map(|reach| World { reach, ..it.clone() });
+        lives.into_iter().flat_map(apart).collect()
+    }
+}
+
+fn adopted(uid: &str) -> ProviderChild {
+    ProviderChild { adopted_by: Some("m".to_owned()), ..child(uid) }
+}
+
+/// A Machine that became a Node, and failed.
+fn failed() -> Slot<Machine> {
+    Slot::Ours(Machine { node: Some("n".to_owned()), ..broken() })
+}
+
+fn broken() -> Machine {
+    machine("m", Health::Failed("it broke".to_owned()))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    NotYet,
+    Deleted,
+}
+
+/// A Machine that Cluster API was told not to drain.
+fn marked(leaving: Leaving) -> Slot<Machine> {
+    let marks = Marks { no_drain: true, no_volumes: false };
+    Slot::Ours(Machine { marks, deleting: leaving == Leaving::Deleted, ..machine("m", Health::Running) })
+}
+
+fn reclaim(uid: &str) -> ReclaimStatus {
+    ReclaimStatus { machine_uid: uid.to_owned(), reason: None, requested_at: None, schedule_disabled: false, count: 1 }
+}
