@@ -1,5 +1,6 @@
 //! Decisions, carried out in a world small enough to try all of it.
 
+mod crash;
 mod rules;
 mod table;
 mod world;
