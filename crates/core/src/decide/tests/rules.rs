@@ -1,6 +1,8 @@
 //! What holds of every plan, in every world on the way from every start to its end.
 
-use super::world::{DRAIN_TIMEOUT, GRACEFUL_SHUTDOWN_TIMEOUT, Schedule, World, every_start};
+use fivespot_api::Phase;
+
+use super::world::{Asked, DRAIN_TIMEOUT, GRACEFUL_SHUTDOWN_TIMEOUT, Schedule, World, every_start};
 use crate::observed::{Cluster, Cordon, Marks};
 use crate::plan::{Action, Plan};
 
@@ -64,19 +66,21 @@ fn is_paused(world: &World) -> bool {
 #[test]
 fn an_eject_waits_for_nothing() {
     every_pass(|world, plan| {
-        let Some(machine) = world.alive().filter(|_| world.is_ejected()) else { return };
-        let lists = plan.actions.iter().find_map(|it| match it {
-            Action::Together(lists) => Some(lists),
-            _ => None,
-        });
-        let lists = lists.unwrap_or_else(|| panic!("nothing is done at once: {world:#?}\n{plan:#?}"));
-        let has = |act: &Action| lists.iter().any(|list| list.contains(act));
-        let delete = Action::DeleteMachine { uid: machine.uid.clone() };
-        let marked = machine.marks == Marks::ALL || has(&Action::Mark(Marks::ALL));
-        assert!(marked && has(&delete), "{world:#?}\n{plan:#?}");
+        let Some(machine) = world.machine.ours().filter(|_| world.is_ejected()) else { return };
+        let at_once = |wanted: fn(&Action) -> bool| {
+            let side_by_side = |it: &Action| match it {
+                Action::Together(lists) => lists.iter().any(|list| list.iter().any(wanted)),
+                _ => false,
+            };
+            plan.actions.iter().any(side_by_side)
+        };
+        let marked = machine.marks == Marks::ALL || at_once(|it| *it == Action::Mark(Marks::ALL));
+        let deleted = machine.deleting || at_once(|it| matches!(it, Action::DeleteMachine { .. }));
+        assert!(marked && deleted, "{world:#?}\n{plan:#?}");
         if let Some(cordon) = world.node.filter(|_| world.node_is_seen()) {
-            let closed = matches!(cordon, Cordon::Ours | Cordon::Others) || has(&Action::Cordon);
-            assert!(closed && has(&Action::EndAllPods), "{world:#?}\n{plan:#?}");
+            let closed = matches!(cordon, Cordon::Ours | Cordon::Others) || at_once(|it| *it == Action::Cordon);
+            let ended = at_once(|it| matches!(it, Action::EndPods(_) | Action::EndAllPods));
+            assert!(closed && (ended || world.pod.is_none()), "{world:#?}\n{plan:#?}");
         }
     });
 }
@@ -97,12 +101,12 @@ fn cluster_api_is_told_what_to_leave_out_before_a_machine_is_deleted() {
     every_pass(|world, plan| {
         let (after, _) = world.after(plan);
         let Some(leaving) = after.machine.ours().filter(|it| it.deleting) else { return };
-        let overdue = world.stored.shutdown_started_at.is_some_and(|it| world.now >= it + GRACEFUL_SHUTDOWN_TIMEOUT);
-        assert!(leaving.marks.no_drain && (leaving.marks.no_volumes || !overdue), "{world:#?}\n{plan:#?}");
         let acts = flat(&plan.actions);
         let deleted = acts.iter().position(|it| matches!(it, Action::DeleteMachine { .. }));
         let marked = acts.iter().position(|it| matches!(it, Action::Mark(_)));
-        assert!(deleted.is_none() || marked < deleted, "{world:#?}\n{plan:#?}");
+        assert!(deleted.is_none() || (leaving.marks.no_drain && marked < deleted), "{world:#?}\n{plan:#?}");
+        let overdue = world.stored.shutdown_started_at.is_some_and(|it| world.now >= it + GRACEFUL_SHUTDOWN_TIMEOUT);
+        assert!(!overdue || leaving.marks.no_volumes, "{world:#?}\n{plan:#?}");
     });
 }
 
@@ -114,7 +118,7 @@ fn a_shutdown_is_stored_before_it_begins() {
         let before = &plan.actions[..begun];
         let stores = |it: &Action| matches!(it, Action::Store(standing) if standing.shutdown_started_at.is_some());
         let stored = world.stored.shutdown_started_at.is_some() || before.iter().any(stores);
-        let finalizer = world.finalizer || before.contains(&Action::AddFinalizer);
+        let finalizer = world.finalizer || world.asked.deleted || before.contains(&Action::AddFinalizer);
         assert!(stored && finalizer, "{world:#?}\n{plan:#?}");
     });
 }
@@ -135,6 +139,29 @@ fn a_reclaim_is_stored_before_the_eject_and_disables_the_schedule_before_it_is_c
             assert!(done_before || disabled.is_some_and(|it| it < cleared), "{world:#?}\n{plan:#?}");
         }
         assert!(disabled.is_none() || ejected < disabled, "{world:#?}\n{plan:#?}");
+        let unprojected = position(|it| matches!(it, Action::Unproject));
+        if world.is_asked_for() && world.asked.reclaim && world.node_is_seen() && !world.asked.deleted {
+            assert!(unprojected.is_some() && unprojected < cleared, "{world:#?}\n{plan:#?}");
+        }
+    });
+}
+
+#[test]
+fn a_phase_tells_what_becomes_of_a_machine() {
+    every_pass(|world, plan| {
+        let Some(machine) = world.machine.ours() else { return };
+        let Asked { deleted, enabled, schedule, .. } = world.asked;
+        let scheduled = enabled && !deleted && !world.is_ejected() && schedule == Schedule::Open;
+        let expected = if world.stored.reclaiming {
+            Phase::EmergencyRemove
+        } else if machine.deleting && !world.is_asked_for() {
+            Phase::ShuttingDown
+        } else if scheduled && world.machine_has_failed() && !is_paused(world) {
+            Phase::Error
+        } else {
+            return;
+        };
+        assert_eq!(plan.standing.phase, expected, "{world:#?}\n{plan:#?}");
     });
 }
 

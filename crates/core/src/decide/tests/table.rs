@@ -90,17 +90,12 @@ pub(super) fn shortcomings(expected: &End, start: &World, end: &World) -> Vec<&'
             if is_given_back(start) { [removed, given_back(start, end)].concat() } else { removed }
         }
         End::Running => [running(start, end), vec![phase(Phase::Active)]].concat(),
-        End::Unmade(it) => vec![
-            phase(*it),
-            (end.machine.ours().is_some() || end.made > start.made, "there is a machine"),
-            (end.machine_is_foreign() && parts(end) != parts(start), "somebody else's parts were touched"),
-        ],
+        End::Unmade(it) => [unmade(start, end), vec![phase(*it)]].concat(),
         End::Untouched(it) => [touched(start, end), vec![phase(*it)]].concat(),
         End::TakenBack(it) => vec![
             phase(*it),
             (!is_the_same_machine(start, end), "another machine"),
             (!end.is_taken_back(), "something is left of the shutdown"),
-            (was_closed_by_others(start) != was_closed_by_others(end), "the cordon of others was touched"),
         ],
     };
     wrong.into_iter().filter_map(|(wrong, what)| wrong.then_some(what)).collect()
@@ -129,7 +124,17 @@ fn running(start: &World, end: &World) -> Findings {
         (!end.stored.uids_known, "the uids of its parts are not known"),
         (!end.finalizer, "a deletion would not wait for it"),
         (!end.is_taken_back(), "something is left of a shutdown"),
-        (stays && was_closed_by_others(start) != was_closed_by_others(end), "the cordon of others was touched"),
+    ]
+}
+
+fn unmade(start: &World, end: &World) -> Findings {
+    let nobody_can_tell = !start.asked.enabled || start.asked.schedule == Schedule::Invalid;
+    let left = start.is_leaving();
+    let stays = end.machine_is_foreign() || (nobody_can_tell && !left);
+    vec![
+        (end.machine.ours().is_some() || end.made > start.made, "there is a machine"),
+        (stays && parts(end) != parts(start), "parts that nobody wants out were touched"),
+        (left && parts(end) != [None; 2], "something is left of a machine that was on its way out"),
     ]
 }
 
@@ -151,11 +156,7 @@ fn is_the_same_machine(start: &World, end: &World) -> bool {
     uid(start).is_some() && uid(start) == uid(end) && start.made == end.made
 }
 
-fn was_closed_by_others(world: &World) -> bool {
-    world.node == Some(Cordon::Others)
-}
-
-/// The uids of bootstrap and infrastructure object, as far as they stay.
+/// The uids of bootstrap and infrastructure object, as far as nobody has deleted them.
 fn parts(world: &World) -> [Option<&str>; 2] {
     [&world.bootstrap, &world.infrastructure].map(|it| it.as_ref().filter(|it| !it.deleting).map(|it| it.uid.as_str()))
 }

@@ -116,8 +116,9 @@ impl World {
     pub(super) fn turn(&mut self, tell: &mut impl FnMut(&World, &Plan)) -> bool {
         self.remember();
         let before = self.clone();
-        let plan = self.pass();
-        tell(&before, &plan);
+        let (seen, plan) = self.look();
+        tell(self, &plan);
+        self.pass(&plan, &seen);
         self.others_act();
         if self.object_gone || self.as_watched() != before.as_watched() {
             return true;
@@ -154,7 +155,9 @@ impl World {
     fn without_names_and_times(&self) -> World {
         let mut it = self.clone();
         (it.now, it.held_off, it.made) = (Timestamp::UNIX_EPOCH, None, 0);
-        it.stored.shutdown_started_at = it.stored.shutdown_started_at.map(|_| Timestamp::UNIX_EPOCH);
+        // When a shutdown began of which nothing is left matters to nobody; an end that has to forget it says so.
+        let under_way = it.stored.shutdown_started_at.filter(|_| !self.nothing_of_ours());
+        it.stored.shutdown_started_at = under_way.map(|_| Timestamp::UNIX_EPOCH);
         if let Slot::Ours(machine) = &mut it.machine {
             machine.uid.clear();
         }

@@ -11,14 +11,12 @@ use crate::plan::{Action, Plan, Role, Standing};
 pub(in super::super) const PARTS: usize = 3;
 
 impl World {
-    /// Carries out what is decided, and reports it.
-    pub(super) fn pass(&mut self) -> Plan {
-        let (seen, plan) = self.look();
+    /// Carries out what was decided, and reports it.
+    pub(super) fn pass(&mut self, plan: &Plan, seen: &Observed) {
         self.carry_out(&plan.actions);
         if !self.object_gone {
-            self.report(&plan, &seen);
+            self.report(plan, seen);
         }
-        plan
     }
 
     pub(in super::super) fn carry_out(&mut self, actions: &[Action]) {
@@ -125,8 +123,10 @@ impl World {
         assert_eq!(self.cluster, Cluster::Present);
         assert!(self.finalizer && self.stored.refs == Some(refs()), "a crash would leave something behind: {self:#?}");
         assert!(self.held_off.is_none_or(|until| self.now >= until), "the last one failed just now: {self:#?}");
-        let stays_away = |part: &Option<ProviderChild>| part.as_ref().is_none_or(|it| !it.deleting);
-        assert!(stays_away(&self.bootstrap) && stays_away(&self.infrastructure), "it is on its way out: {self:#?}");
+        let of_use = |it: &ProviderChild| !it.deleting && it.adopted_by.is_none();
+        let met = [&self.bootstrap, &self.infrastructure].into_iter().flatten().all(of_use);
+        // A plan may be carried out twice, and then finds what it made.
+        assert!(self.machine.ours().is_some() || met, "it is of an earlier machine: {self:#?}");
         self.bootstrap.get_or_insert_with(|| child("b"));
         if parts > 1 {
             self.infrastructure.get_or_insert_with(|| child("i"));

@@ -13,6 +13,12 @@ impl World {
         self.machine.ours().filter(|it| !it.deleting)
     }
 
+    /// Whether a shutdown is past the point of no return.
+    pub(in super::super) fn is_leaving(&self) -> bool {
+        let begun = self.stored.shutdown_started_at.is_some();
+        self.machine.ours().map_or(begun && !self.machine_is_foreign(), |it| it.deleting)
+    }
+
     pub(in super::super) fn machine_has_failed(&self) -> bool {
         self.machine.ours().is_some_and(|it| matches!(it.health, Health::Failed(_)))
     }

@@ -35,6 +35,12 @@ impl World {
             }
             Slot::Ours(_) | Slot::Absent | Slot::Foreign | Slot::NotRead => {}
         }
+        self.object_goes();
+    }
+
+    /// An object that is deleted without our finalizer goes when nothing depends on it any more.
+    fn object_goes(&mut self) {
+        self.object_gone |= self.asked.deleted && !self.finalizer && self.nothing_of_ours();
     }
 
     fn machine_goes(&mut self) {

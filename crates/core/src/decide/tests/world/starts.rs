@@ -82,8 +82,9 @@ impl Beginning {
         let lives =
             [self.made(), self.lived(), self.left(), self.failed(), self.given_back(), self.taken(), self.apart()];
         let mut all = lives.concat();
-        // A deleted object without our finalizer is gone already, so nobody would see it.
-        all.retain(|it| it.finalizer || !it.asked.deleted);
+        // A deleted object that nothing holds is gone already, so nobody would see it. Where a deletion is in the
+        // foreground, the Machine holds it too.
+        all.retain(|it| it.finalizer || it.machine.ours().is_some() || !it.asked.deleted);
         all
     }
 
@@ -94,6 +95,7 @@ impl Beginning {
             new.clone(),
             begun.clone(),
             World { bootstrap: Some(child("b")), ..begun.clone() },
+            World { bootstrap: Some(ProviderChild { deleting: true, ..child("b") }), ..begun.clone() },
             World { machine: Slot::Absent, stored: begun.stored.clone(), ..joining.clone() },
             joining.clone(),
             World { stored: begun.stored.clone(), ..joining.clone() },
@@ -108,6 +110,7 @@ impl Beginning {
             World { node: Some(Cordon::Others), ..alive.clone() },
             World { node: Some(Cordon::Reopened), ..alive.clone() },
             World { node: None, pod: None, ..alive.clone() },
+            World { pod: None, ..alive.clone() },
             World { pod: Some(Pod::Stubborn), ..alive.clone() },
             World { stored: self.begun.stored.clone(), ..alive.clone() },
             World { finalizer: false, ..alive.clone() },
@@ -122,7 +125,7 @@ impl Beginning {
         let overdue = Stored { shutdown_started_at: long_ago, ..started.clone() };
         vec![
             draining.clone(),
-            World { node: Some(Cordon::Open), ..draining.clone() },
+            World { node: Some(Cordon::Open), pod: None, ..draining.clone() },
             World { node: Some(Cordon::Others), pod: Some(Pod::Leaving), ..draining.clone() },
             World { node: Some(Cordon::Reopened), ..draining.clone() },
             World { pod: Some(Pod::Stubborn), stored: overdue.clone(), ..draining.clone() },
@@ -130,8 +133,11 @@ impl Beginning {
             World { finalizer: false, ..draining.clone() },
             World { pod: None, ..self.deleting() },
             World { stored: overdue, ..self.deleting() },
+            World { node: Some(Cordon::Reopened), ..self.deleting() },
+            World { machine: deleted_by_others(), ..self.alive.clone() },
             World { stored: started.clone(), infrastructure: Some(adopted("i")), ..begun.clone() },
             World { infrastructure: Some(adopted("i")), ..begun.clone() },
+            World { machine: Slot::Absent, node: None, pod: None, ..draining.clone() },
         ]
     }
 
@@ -219,6 +225,10 @@ enum Leaving {
 fn marked(leaving: Leaving) -> Slot<Machine> {
     let marks = Marks { no_drain: true, no_volumes: false };
     Slot::Ours(Machine { marks, deleting: leaving == Leaving::Deleted, ..machine("m", Health::Running) })
+}
+
+fn deleted_by_others() -> Slot<Machine> {
+    Slot::Ours(Machine { deleting: true, ..machine("m", Health::Running) })
 }
 
 fn reclaim(uid: &str) -> ReclaimStatus {
