@@ -2,9 +2,11 @@
 
 use std::sync::LazyLock;
 
+use fivespot_api::ReclaimStatus;
+
 use super::Schedule;
 use crate::drain::Verdict;
-use crate::observed::{Health, Machine, Marks, NodePod, ProviderChild, Ref, Refs};
+use crate::observed::{Health, Machine, Marks, NodePod, ProviderChild, Ref, Refs, Slot};
 use crate::validate::{SpecErrors, Standard, ValidSpec, validate};
 
 /// What all children are made from.
@@ -59,4 +61,40 @@ pub(super) fn machine(uid: &str, health: Health) -> Machine {
         created_at: None,
         confirmed: true,
     }
+}
+
+/// A part that Machine `m` has adopted.
+pub(super) fn adopted(uid: &str) -> ProviderChild {
+    ProviderChild { adopted_by: Some("m".to_owned()), ..child(uid) }
+}
+
+/// A Machine that became a Node, and failed.
+pub(super) fn failed() -> Slot<Machine> {
+    Slot::Ours(Machine { node: Some("n".to_owned()), ..broken() })
+}
+
+pub(super) fn broken() -> Machine {
+    machine("m", Health::Failed("it broke".to_owned()))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    NotYet,
+    Deleted,
+}
+
+/// A Machine that Cluster API was told not to drain.
+pub(super) fn marked(leaving: Leaving) -> Slot<Machine> {
+    let marks = Marks { no_drain: true, no_volumes: false };
+    Slot::Ours(Machine { marks, deleting: leaving == Leaving::Deleted, ..machine("m", Health::Running) })
+}
+
+/// A Machine that was deleted without a word to Cluster API.
+pub(super) fn deleted_by_others() -> Slot<Machine> {
+    Slot::Ours(Machine { deleting: true, ..machine("m", Health::Running) })
+}
+
+/// The memory of a reclaim of the Machine of this uid.
+pub(super) fn reclaim(uid: &str) -> ReclaimStatus {
+    ReclaimStatus { machine_uid: uid.to_owned(), reason: None, requested_at: None, schedule_disabled: false, count: 1 }
 }

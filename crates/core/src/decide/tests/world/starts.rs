@@ -1,12 +1,11 @@
 //! Where a world can begin: everything that a life can lead to, times everything that can be asked for.
 
-use fivespot_api::ReclaimStatus;
 use jiff::{SignedDuration, Timestamp};
 
 use super::others::HOLD_OFF;
-use super::parts::{child, machine, refs};
+use super::parts::{Leaving, adopted, broken, child, deleted_by_others, failed, machine, marked, reclaim, refs};
 use super::{Asked, Pod, Reach, Schedule, World};
-use crate::observed::{Cluster, Cordon, Health, Machine, Marks, ProviderChild, Slot, Stored};
+use crate::observed::{Cluster, Cordon, Health, ProviderChild, Slot, Stored};
 
 /// Every world that a life can lead to, times everything that can be asked for.
 pub(in super::super) fn every_start() -> impl Iterator<Item = World> {
@@ -200,37 +199,4 @@ impl Beginning {
             |it: World| [Reach::Sought(2), Reach::Silent(2), Reach::Never].map(|reach| World { reach, ..it.clone() });
         lives.into_iter().flat_map(apart).collect()
     }
-}
-
-fn adopted(uid: &str) -> ProviderChild {
-    ProviderChild { adopted_by: Some("m".to_owned()), ..child(uid) }
-}
-
-/// A Machine that became a Node, and failed.
-fn failed() -> Slot<Machine> {
-    Slot::Ours(Machine { node: Some("n".to_owned()), ..broken() })
-}
-
-fn broken() -> Machine {
-    machine("m", Health::Failed("it broke".to_owned()))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaving {
-    NotYet,
-    Deleted,
-}
-
-/// A Machine that Cluster API was told not to drain.
-fn marked(leaving: Leaving) -> Slot<Machine> {
-    let marks = Marks { no_drain: true, no_volumes: false };
-    Slot::Ours(Machine { marks, deleting: leaving == Leaving::Deleted, ..machine("m", Health::Running) })
-}
-
-fn deleted_by_others() -> Slot<Machine> {
-    Slot::Ours(Machine { deleting: true, ..machine("m", Health::Running) })
-}
-
-fn reclaim(uid: &str) -> ReclaimStatus {
-    ReclaimStatus { machine_uid: uid.to_owned(), reason: None, requested_at: None, schedule_disabled: false, count: 1 }
 }
