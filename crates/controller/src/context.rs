@@ -1,6 +1,6 @@
 //! What every pass shares.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fivespot_api::ScheduledMachine;
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce::Announcer;
-use crate::cache::Cache;
+use crate::cache::{Cache, Heard};
 use crate::cluster_api::{Cluster, Served};
 use crate::discovery::Kinds;
 use crate::metrics::Metrics;
@@ -38,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) queue: Arc<Queue>,
     /// What is remembered of each object between passes.
     patience: Mutex<HashMap<Key, Patience>>,
+    /// Of whom it is not known what is stored, since a write of them was not answered well.
+    doubted: Mutex<HashSet<Key>>,
     /// So many writes may be under way at once.
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) announcer: Announcer,
@@ -71,6 +73,7 @@ impl Context {
             workloads,
             queue,
             patience: Mutex::default(),
+            doubted: Mutex::default(),
             writes,
             announcer,
             metrics,
@@ -95,8 +98,35 @@ impl Context {
         }
     }
 
+    /// Counts the phase that an object is in now, and no longer the one that it was in.
+    pub(crate) fn count(&self, heard: &Heard<ScheduledMachine>) {
+        let phase = |it: &ScheduledMachine| it.status.as_ref().and_then(|it| it.phase);
+        match heard {
+            Heard::Nothing => {}
+            Heard::Changed { before, after } => self.metrics.moved(before.as_deref().and_then(phase), phase(after)),
+            Heard::Gone(object) => self.metrics.moved(phase(object), None),
+            Heard::All => self.metrics.recount(self.objects.all().iter().filter_map(|it| phase(it))),
+        }
+    }
+
+    /// It is not known what is stored of an object.
+    pub(crate) fn doubt(&self, key: &Key) {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+    }
+
+    /// Whether it is not known what is stored of an object.
+    pub(crate) fn is_doubted(&self, key: &Key) -> bool {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    /// It is known again.
+    pub(crate) fn trust(&self, key: &Key) {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
     /// An object is gone.
     pub(crate) fn forget(&self, key: &Key) {
+        self.trust(key);
         self.patience.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.workloads.release(key);
     }

@@ -78,7 +78,7 @@ fn cluster(context: &Context, namespace: &str, name: &str) -> Cluster {
 fn machine_slot(machine: &Machine, uid: &str) -> Slot<observed::Machine> {
     let controlled = machine.owner_references().iter().any(|it| it.controller == Some(true));
     if controlled || !is_owned_by(&machine.metadata, uid) {
-        return Slot::Foreign;
+        return Slot::Foreign(machine.uid().unwrap_or_default());
     }
     let marked = |key: &str| machine.annotations().contains_key(key);
     Slot::Ours(observed::Machine {

@@ -11,12 +11,13 @@ use fivespot_core::patience::{Kind, Patience, Verdict};
 use fivespot_core::plan::{Decision, Plan};
 use fivespot_core::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
+use kube::Api;
 
 use crate::act::{self, Pass};
 use crate::context::Context;
 use crate::observe::Eye;
 use crate::queue::Key;
-use crate::trouble::Trouble;
+use crate::trouble::{MANAGEMENT, Trouble, within};
 
 /// A stepped clock or a suspended host is noticed after this long at the latest.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
@@ -45,11 +46,18 @@ pub(crate) struct Next {
 
 /// Looks at an object once.
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> Next {
+    let mut patience = context.recall(key);
+    if let Err(trouble) = make_sure(context, key).await {
+        context.metrics.failed(trouble.kind());
+        tracing::debug!(object = %key, why = %trouble, "tried again soon");
+        let (Verdict::Soon(at) | Verdict::Report(at)) = patience.failed(&[], Kind::Hiccup, Timestamp::now());
+        context.remember(key, patience);
+        return Next { again: Some(until(at, Timestamp::now()).min(LONGEST_SLEEP)), result: "failed" };
+    }
     let Some(object) = context.objects.get(&key.namespace, &key.name) else {
         context.forget(key);
         return Next { again: None, result: "gone" };
     };
-    let mut patience = context.recall(key);
     let again = pass(context, key, object, &mut patience).await;
     context.remember(key, patience);
     let (again, result) = match again {
@@ -57,6 +65,30 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Next {
         Err(again) => (again, "failed"),
     };
     Next { again: Some(again.min(LONGEST_SLEEP)), result }
+}
+
+/// Reads an object of which it is not known what is stored. A cache that has not heard of our own last write would show
+/// an intent that has been dropped since.
+async fn make_sure(context: &Context, key: &Key) -> Result<(), Trouble> {
+    if !context.is_doubted(key) {
+        return Ok(());
+    }
+    let what = format!("cannot read ScheduledMachine {key}");
+    let objects: Api<ScheduledMachine> = Api::namespaced(context.client.clone(), &key.namespace);
+    match within(MANAGEMENT, &what, objects.get_opt(&key.name)).await? {
+        Ok(Some(mut object)) => {
+            object.metadata.managed_fields = None;
+            context.count(&context.objects.saw(object));
+        }
+        Ok(None) => {
+            if let Some(known) = context.objects.get(&key.namespace, &key.name) {
+                context.objects.found_gone(&known);
+            }
+        }
+        Err(error) => return Err(Trouble::of(&what, &error)),
+    }
+    context.trust(key);
+    Ok(())
 }
 
 /// After how long to look again: when all is done, or when something failed.

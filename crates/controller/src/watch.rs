@@ -191,23 +191,20 @@ fn is_not_served(error: &watcher::Error) -> bool {
 
 fn hear_object(context: &Context, event: Event<ScheduledMachine>) {
     let event = event.modify(|object| object.metadata.managed_fields = None);
-    match context.objects.hear(event) {
+    let heard = context.objects.hear(event);
+    context.count(&heard);
+    match heard {
         Heard::Nothing => {}
-        Heard::Changed { before, after } => {
-            let phase = |it: &ScheduledMachine| it.status.as_ref().and_then(|it| it.phase);
-            context.metrics.moved(before.as_deref().and_then(phase), phase(&after));
+        Heard::Changed { after, .. } => {
             context.machines.expect(&key(&after));
             context.queue.push(key(&after));
         }
         Heard::Gone(object) => {
-            context.metrics.moved(object.status.as_ref().and_then(|it| it.phase), None);
             context.machines.expect_no_more(&key(&object));
             context.queue.push(key(&object));
         }
         Heard::All => {
-            let all = context.objects.all();
-            context.metrics.recount(all.iter().filter_map(|it| it.status.as_ref().and_then(|it| it.phase)));
-            for object in all {
+            for object in context.objects.all() {
                 context.machines.expect(&key(object.as_ref()));
                 context.queue.push(key(object.as_ref()));
             }

@@ -59,7 +59,8 @@ pub fn decide(situation: Situation<'_>) -> Decision {
         Ok(plan) => {
             // Whatever else it waits for: when the schedule changes, there is something to say.
             let wake_at = plan.wake_at.into_iter().chain(situation.boundary()).min();
-            Decision::Do(Box::new(Plan { wake_at, ..plan }))
+            let actions = plan.actions.into_iter().chain(reclaim::answer_again(&situation)).collect();
+            Decision::Do(Box::new(Plan { actions, wake_at, ..plan }))
         }
         Err(look) => Decision::Look(look),
     }

@@ -108,8 +108,8 @@ pub enum Slot<T> {
     NotRead,
     /// There is nothing.
     Absent,
-    /// There is something that is not ours: it is never adopted and never deleted.
-    Foreign,
+    /// There is something that is not ours, of this uid: it is never adopted and never deleted.
+    Foreign(String),
     /// There is our child.
     Ours(T),
 }
@@ -119,7 +119,7 @@ impl<T> Slot<T> {
     pub fn ours(&self) -> Option<&T> {
         match self {
             Slot::Ours(child) => Some(child),
-            Slot::NotRead | Slot::Absent | Slot::Foreign => None,
+            Slot::NotRead | Slot::Absent | Slot::Foreign(_) => None,
         }
     }
 }
@@ -271,7 +271,7 @@ pub struct NodePod {
     /// What a drain does about it.
     pub verdict: Verdict,
     /// Whether an eject has still to end it.
-    pub ejected: bool,
+    pub to_end: bool,
 }
 
 impl NodePod {

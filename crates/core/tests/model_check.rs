@@ -111,6 +111,12 @@ fn every_state_with_strangers_is_sound_and_ends_well() {
 }
 
 #[test]
+fn every_state_with_strangers_beside_what_was_left_is_sound_and_ends_well() {
+    let twice = Budget { edits: 1, troubles: 2, ..Budget::default() };
+    check("strangers beside what was left", Trouble::Strangers, twice);
+}
+
+#[test]
 fn every_state_with_a_workload_cluster_that_is_lost_is_sound_and_ends_well() {
     check("a workload cluster that is lost", Trouble::Workload, TROUBLED);
 }

@@ -1,4 +1,4 @@
-//! A proxy before an API server that kills a program right after the write of your choice.
+//! A proxy before an API server that kills a program right after the write of your choice, or loses its answer.
 //!
 //! Writes are let through one at a time, each when the one before has been answered. So "after the third write" is one
 //! moment and not several: the third has been carried out, the fourth has not been heard of, and whoever sent the third
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 pub use self::ledger::Write;
 
-use self::ledger::Ledger;
+use self::ledger::{Ledger, Mishap};
 use crate::control_plane::{ControlPlane, StartError};
 
 /// A running proxy, with a thread and a runtime of its own. It ends when dropped.
@@ -68,10 +68,15 @@ impl FaultProxy {
     /// Kills a process, by SIGKILL, when the `nth` write from now on has been answered. It never gets that answer, and
     /// nothing it has sent meanwhile is passed on.
     pub fn kill_after(&self, nth: usize, pid: u32) {
-        self.ledger.arm(nth, pid);
+        self.ledger.arm(nth, Mishap::Kill(pid));
     }
 
-    /// Kills nobody.
+    /// Ends the connection of whoever sends the `nth` write from now on when it has been carried out, without an answer.
+    pub fn lose_answer_of(&self, nth: usize) {
+        self.ledger.arm(nth, Mishap::LoseAnswer);
+    }
+
+    /// Kills nobody, and loses nothing.
     pub fn spare(&self) {
         self.ledger.disarm();
     }

@@ -47,6 +47,11 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
     let others: Api<ConfigMap> = Api::namespaced(access.client(), &test.name);
     others.delete("a", &DeleteParams::default()).await.unwrap();
 
+    // One that is carried out, and nobody is told of it.
+    proxy.lose_answer_of(1);
+    maps.create(&PostParams::default(), &named("d")).await.unwrap_err();
+    maps.get("d").await.unwrap();
+
     let path = format!("/api/v1/namespaces/{}/configmaps", test.name);
     let writes: Vec<_> = proxy.writes().into_iter().map(|it| (it.method, it.path, it.status)).collect();
     assert_eq!(
@@ -55,6 +60,7 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
             (Method::POST, path.clone(), StatusCode::CREATED),
             (Method::POST, path.clone(), StatusCode::CREATED),
             (Method::DELETE, format!("{path}/c"), StatusCode::NOT_FOUND),
+            (Method::POST, path.clone(), StatusCode::CREATED),
         ]
     );
     test.close().await;

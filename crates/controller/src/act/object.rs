@@ -6,8 +6,10 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Pass;
-use crate::cache::Heard;
 use crate::trouble::{Trouble, is_not_found};
+
+/// What came back, if something did.
+type Answer = Result<Result<ScheduledMachine, kube::Error>, Trouble>;
 
 impl Pass<'_> {
     pub(super) async fn add_finalizer(&mut self) -> Result<(), Trouble> {
@@ -34,7 +36,7 @@ impl Pass<'_> {
         let patch = self.at_this_version(patch);
         let params = PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(&patch);
-        let answer = self.write(&what, api.patch(&self.key.name, &params, &patch)).await?;
+        let answer = self.write(&what, api.patch(&self.key.name, &params, &patch)).await;
         self.take(&what, answer)
     }
 
@@ -45,7 +47,7 @@ impl Pass<'_> {
         let patch = self.at_this_version(json!({ "status": patch }));
         let params = PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(&patch);
-        let answer = self.write(&what, api.patch_status(&self.key.name, &params, &patch)).await?;
+        let answer = self.write(&what, api.patch_status(&self.key.name, &params, &patch)).await;
         self.take(&what, answer)
     }
 
@@ -54,15 +56,24 @@ impl Pass<'_> {
         patch
     }
 
-    fn take(&mut self, what: &str, answer: Result<ScheduledMachine, kube::Error>) -> Result<(), Trouble> {
+    /// Takes the answer to a write. Without one it is not known what is stored, and the next pass has to ask: a decision
+    /// from what was there before could act on an intent that has been dropped since.
+    fn take(&mut self, what: &str, answer: Answer) -> Result<(), Trouble> {
+        let taken = answer.and_then(|answer| self.take_answer(what, answer));
+        if taken.is_err() {
+            self.context.doubt(self.key);
+        }
+        taken
+    }
+
+    fn take_answer(&mut self, what: &str, answer: Result<ScheduledMachine, kube::Error>) -> Result<(), Trouble> {
         match answer {
             Ok(mut object) => {
                 object.metadata.managed_fields = None;
                 if is_over(&object) {
                     self.context.objects.found_gone(&object);
-                } else if let Heard::Changed { before, after } = self.context.objects.wrote(object.clone()) {
-                    let phase = |it: &ScheduledMachine| it.status.as_ref().and_then(|it| it.phase);
-                    self.context.metrics.moved(before.as_deref().and_then(phase), phase(&after));
+                } else {
+                    self.context.count(&self.context.objects.wrote(object.clone()));
                 }
                 self.object = object;
                 Ok(())

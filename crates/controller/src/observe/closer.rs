@@ -78,7 +78,9 @@ impl Eye<'_> {
                 context.kinds.forget(of);
                 Ok(Slot::Absent)
             }
-            Ok(Some(found)) if !is_owned_by(&found.metadata, &object.uid().unwrap_or_default()) => Ok(Slot::Foreign),
+            Ok(Some(found)) if !is_owned_by(&found.metadata, &object.uid().unwrap_or_default()) => {
+                Ok(Slot::Foreign(found.metadata.uid.unwrap_or_default()))
+            }
             Ok(Some(found)) => {
                 let found = DynamicObject { metadata: found.metadata, types: None, data: serde_json::Value::Null };
                 Ok(Slot::Ours(ProviderChild {
@@ -156,6 +158,6 @@ fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
         verdict: drain::classify(pod, kubelet),
-        ejected: drain::is_ejected(pod) && !ended,
+        to_end: drain::is_ejected(pod) && !ended,
     }
 }

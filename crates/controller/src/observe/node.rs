@@ -22,7 +22,11 @@ pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -
         Lookup::Sought => Node::Sought,
         Lookup::Unreachable(why) => Node::Unreachable(why),
         Lookup::Absent => Node::NotSeen,
-        Lookup::Found(node) => ours(context, machine, &node),
+        Lookup::Found(node) => match ours(context, machine, &node) {
+            // A machine that comes back has the name that it had: the cache may still have the Node of the one before.
+            Node::None => Node::NotSeen,
+            found => found,
+        },
     }
 }
 

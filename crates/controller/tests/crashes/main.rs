@@ -1,4 +1,5 @@
-//! Killed after each single write of each flow, and started again: it ends as if nothing had happened.
+//! Killed after each single write of each flow, and started again, or left without an answer to it: it ends as if nothing
+//! had happened.
 //!
 //! The writes of an uninterrupted run are taken from the API server's audit log. Then, for each of them, a fresh object
 //! goes through the same flow, and the process is killed when the API server has carried out that write, before it hears
@@ -36,6 +37,26 @@ async fn killed_after_any_write_of_a_kill_nothing_is_left() {
 #[tokio::test]
 async fn killed_after_any_write_of_a_deletion_nothing_is_left() {
     Stage::set(Flow::Deletion).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_to_any_write_of_an_activation_there_is_one_machine() {
+    Stage::set(Flow::Activation).await.lose_the_answer_to_each_write().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_to_any_write_of_a_shutdown_nothing_is_left() {
+    Stage::set(Flow::Shutdown).await.lose_the_answer_to_each_write().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_to_any_write_of_a_kill_nothing_is_left() {
+    Stage::set(Flow::Kill).await.lose_the_answer_to_each_write().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_to_any_write_of_a_deletion_nothing_is_left() {
+    Stage::set(Flow::Deletion).await.lose_the_answer_to_each_write().await;
 }
 
 #[tokio::test]

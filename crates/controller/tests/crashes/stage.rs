@@ -77,6 +77,43 @@ impl Stage {
         self.test.close().await;
     }
 
+    /// The same with a controller that lives, and does not hear what became of a write.
+    pub(crate) async fn lose_the_answer_to_each_write(self) {
+        let _controller = self.start().await;
+        let (writes, end) = self.run_undisturbed().await;
+        for nth in 1..=writes.len() {
+            let name = format!("answer-{nth}");
+            let desk = Desk::new(&self.test, &name);
+            self.flow.prepare(&desk, self.provider).await;
+            self.rests().await;
+            let (mark, before) = (self.testbed.audit().mark(), self.proxy.writes().len());
+            self.proxy.lose_answer_of(nth);
+            let uid = self.flow.begin(&desk).await;
+            assert_eq!(self.ends(&desk, &uid).await, end, "the same status as if nothing had happened");
+            self.proxy.spare();
+            self.made_nothing_twice(mark, &desk).await;
+            if let Some(lost) = self.proxy.writes().get(before + nth - 1) {
+                self.asked_before_it_went_on(mark, &desk, nth, lost);
+            }
+        }
+        self.say(&format!(": {} answers lost, one of each write", writes.len()));
+        self.test.close().await;
+    }
+
+    /// A write of the object that was not answered is followed by a read of it, before anything else is written.
+    fn asked_before_it_went_on(&self, mark: AuditMark, desk: &Desk<'_>, nth: usize, lost: &Write) {
+        if !lost.path.contains(&format!("/scheduledmachines/{}", desk.name)) {
+            return;
+        }
+        let sent = self.testbed.audit().since(mark).filter(|it| it.user_agent.starts_with("5spot/"));
+        let about = sent.filter(|it| it.namespace == self.test.name || it.name == desk.node_name());
+        let mut about = about.0.into_iter().filter(|it| it.group != "events.k8s.io");
+        let is_write = |it: &AuditEntry| ["create", "update", "patch", "delete"].contains(&it.verb.as_str());
+        let _ = about.by_ref().filter(is_write).nth(nth - 1).expect("the write whose answer was lost");
+        let next = about.find(|it| is_write(it) || (it.verb == "get" && it.resource == "scheduledmachines"));
+        assert!(next.as_ref().is_none_or(|it| it.verb == "get"), "{lost:?} was lost, and then {next:?} was sent");
+    }
+
     /// Says something of the flow, also where the output of a test that passes is not shown.
     fn say(&self, what: &str) {
         use std::io::Write as _;

@@ -18,8 +18,9 @@ pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
     let message =
         if reclaimed { reclaim::GIVEN_BACK } else { "the schedule is disabled: nothing is created or removed" };
     let standing = standing::keeping(situation, Phase::Disabled, Ready::ScheduleDisabled, message);
+    let finalizer = standing::finalizer_of_a_machine(situation);
     Ok(Plan {
-        actions: undo_shutdown(situation.seen),
+        actions: finalizer.into_iter().chain(undo_shutdown(situation.seen)).collect(),
         standing: Standing { shutdown_started_at: None, ..standing },
         events: Vec::new(),
         wake_at: None,
@@ -28,12 +29,17 @@ pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
 
 /// Nobody can tell what the spec asks for: a machine that lives stays, one that is leaving leaves.
 pub(super) fn leave_alone(situation: &Situation<'_>, errors: &SpecErrors) -> Sight<Plan> {
-    Ok(finish_issued(situation)?.unwrap_or_else(|| Plan {
-        actions: Vec::new(),
-        standing: standing::keeping(situation, Phase::Error, Ready::InvalidSpec, errors.to_string()),
+    if let Some(finishing) = finish_issued(situation)? {
+        return Ok(finishing);
+    }
+    let standing = standing::keeping(situation, Phase::Error, Ready::InvalidSpec, errors.to_string());
+    Ok(Plan {
+        actions: standing::finalizer_of_a_machine(situation).into_iter().collect(),
+        // Nobody asks pods to leave meanwhile: if they have to once the spec is mended, they have all their time.
+        standing: Standing { shutdown_started_at: None, ..standing },
         events: Vec::new(),
         wake_at: None,
-    }))
+    })
 }
 
 /// A shutdown past the point of no return: the Machine's delete was issued, so it is seen to its end.

@@ -35,6 +35,14 @@ fn request<'a>(situation: &Situation<'a>) -> Option<&'a ReclaimRequest> {
     }
 }
 
+/// A request for a Machine that was given back before is only cleared.
+pub(super) fn answer_again(situation: &Situation<'_>) -> Option<Action> {
+    let seen = situation.seen;
+    let before = seen.stored.reclaim.as_ref().map(|it| &it.machine_uid);
+    let answered = before.is_some() && before == seen.machine.ours().map(|it| &it.uid) && !seen.stored.reclaiming;
+    (answered && request(situation).is_some()).then_some(Action::ClearRequest)
+}
+
 /// Whether the schedule has been disabled for the reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Schedule {

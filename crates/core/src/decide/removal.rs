@@ -34,13 +34,13 @@ pub(super) fn plan(situation: &Situation<'_>, removal: Removal) -> Sight<Plan> {
 pub(super) fn is_gone(seen: &Observed) -> Sight<bool> {
     let no_provider = |slot: &Slot<ProviderChild>| match slot {
         Slot::NotRead => Err(Look::Children),
-        Slot::Absent | Slot::Foreign | Slot::Ours(_) => Ok(to_remove(seen, slot).is_none()),
+        Slot::Absent | Slot::Foreign(_) | Slot::Ours(_) => Ok(to_remove(seen, slot).is_none()),
     };
     match &seen.machine {
         Slot::Ours(_) => Ok(false),
         Slot::NotRead => Err(Look::Children),
-        Slot::Absent | Slot::Foreign if seen.stored.refs.is_none() => Ok(true),
-        Slot::Absent | Slot::Foreign => Ok(no_provider(&seen.bootstrap)? && no_provider(&seen.infrastructure)?),
+        Slot::Absent | Slot::Foreign(_) if seen.stored.refs.is_none() => Ok(true),
+        Slot::Absent | Slot::Foreign(_) => Ok(no_provider(&seen.bootstrap)? && no_provider(&seen.infrastructure)?),
     }
 }
 
@@ -71,8 +71,11 @@ fn finished(situation: &Situation<'_>, because: Because) -> Plan {
 /// A provider object that is ours to remove. Where somebody else has taken over the Machine, what it has adopted went with
 /// it.
 fn to_remove<'a>(seen: &Observed, slot: &'a Slot<ProviderChild>) -> Option<&'a ProviderChild> {
-    let taken_over = matches!(seen.machine, Slot::Foreign);
-    slot.ours().filter(|child| !(taken_over && child.adopted_by.is_some()))
+    let theirs = |child: &ProviderChild| match &seen.machine {
+        Slot::Foreign(uid) => child.adopted_by.as_ref() == Some(uid),
+        Slot::NotRead | Slot::Absent | Slot::Ours(_) => false,
+    };
+    slot.ours().filter(|child| !theirs(child))
 }
 
 fn mark_and_delete(machine: &Machine, marks: Marks) -> Vec<Action> {

@@ -12,7 +12,7 @@ use crate::plan::{Action, Look, Plan, Standing};
 
 pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
     match &situation.seen.machine {
-        Slot::Foreign => {
+        Slot::Foreign(_) => {
             let name = situation.seen.wanted.as_ref().map_or("", |it| it.machine.as_str());
             Ok(wrong(situation, &taken("Machine", name)))
         }
@@ -72,7 +72,7 @@ fn make(situation: &Situation<'_>) -> Sight<Plan> {
         return removal::graceful(situation, Because::Closed);
     }
     let children = [(&seen.bootstrap, &wanted.refs.bootstrap), (&seen.infrastructure, &wanted.refs.infrastructure)];
-    if let Some((_, child)) = children.into_iter().find(|(slot, _)| matches!(slot, Slot::Foreign)) {
+    if let Some((_, child)) = children.into_iter().find(|(slot, _)| matches!(slot, Slot::Foreign(_))) {
         return Ok(wrong(situation, &taken(&child.kind, &child.name)));
     }
     if let Some(waiting) = wait(situation) {

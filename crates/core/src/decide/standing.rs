@@ -32,6 +32,12 @@ pub(super) fn missing_finalizer(situation: &Situation<'_>) -> Option<Action> {
     (!situation.seen.finalizer && !situation.intent.deleted).then_some(Action::AddFinalizer)
 }
 
+/// The same, where a machine is only held: one that is not there needs none.
+pub(super) fn finalizer_of_a_machine(situation: &Situation<'_>) -> Option<Action> {
+    let there = situation.seen.machine.ours().is_some() || situation.seen.stored.refs.is_some();
+    missing_finalizer(situation).filter(|_| there)
+}
+
 /// The last reclaim. Once a person has enabled the schedule again, it is not disabled for that reclaim any more.
 fn reclaim(situation: &Situation<'_>) -> Option<ReclaimStatus> {
     let stored = &situation.seen.stored;
@@ -47,8 +53,8 @@ fn references(situation: &Situation<'_>) -> ReferencesValid {
     if let Some(wrong) = situation.spec.err().and_then(SpecErrors::reference) {
         return wrong;
     }
-    let taken = matches!(seen.machine, Slot::Foreign)
-        || [&seen.bootstrap, &seen.infrastructure].iter().any(|it| matches!(it, Slot::Foreign));
+    let taken = matches!(seen.machine, Slot::Foreign(_))
+        || [&seen.bootstrap, &seen.infrastructure].iter().any(|it| matches!(it, Slot::Foreign(_)));
     match seen.cluster {
         _ if taken => ReferencesValid::NameConflict,
         Cluster::Missing => ReferencesValid::ClusterNotFound,

@@ -110,7 +110,7 @@ impl Mistake {
             (Mistake::KeepsTheFailed, Slot::Ours(machine)) => machine.health = Health::Running,
             (Mistake::OverlooksStrangers, Slot::Absent) => {
                 for child in [&mut seen.bootstrap, &mut seen.infrastructure] {
-                    if *child == Slot::Foreign {
+                    if matches!(child, Slot::Foreign(_)) {
                         *child = Slot::Absent;
                     }
                 }

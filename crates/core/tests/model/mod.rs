@@ -6,7 +6,8 @@
 //!
 //! What is taken for granted of whoever carries out a plan:
 //!
-//! - A pass never decides from an object older than what this process has written of it, even if an answer was lost.
+//! - A pass never decides from an object older than what this process has written of it: where an answer was lost, the
+//!   object is read first.
 //! - A Node in the cache that is an earlier Machine's is taken for one that was not seen.
 //! - What was somebody's when it was looked at may have another owner when a request for it arrives: a uid is named, and
 //!   it stays the same.

@@ -83,7 +83,7 @@ fn stored(object: &Object) -> Stored {
 
 fn machine_slot(machine: MachineState, confirmed: bool) -> Slot<Machine> {
     if !machine.is_ours() {
-        return Slot::Foreign;
+        return Slot::Foreign(machine.uid.to_string());
     }
     Slot::Ours(Machine {
         uid: machine.uid.to_string(),
@@ -105,7 +105,7 @@ fn machine_slot(machine: MachineState, confirmed: bool) -> Slot<Machine> {
 fn provider_slot(child: Option<ProviderState>) -> Slot<ProviderChild> {
     match child {
         None => Slot::Absent,
-        Some(child) if child.whose != Whose::Ours => Slot::Foreign,
+        Some(child) if child.whose != Whose::Ours => Slot::Foreign(child.uid().to_owned()),
         Some(child) => Slot::Ours(ProviderChild {
             uid: child.uid().to_owned(),
             deleting: child.deleting,
@@ -131,7 +131,7 @@ fn pods(pod: Option<Verdict>) -> Pods {
         name: "p".to_owned(),
         uid: "p".to_owned(),
         verdict,
-        ejected: true,
+        to_end: true,
     };
     Pods::Read { now: pod.into_iter().map(named).collect(), at_first: 1 }
 }

@@ -40,7 +40,9 @@ impl Trouble {
     pub(super) fn mishaps(self, world: &World) -> &'static [Mishap] {
         let alive = world.there.our_machine().is_some_and(|it| !it.deleting);
         match self {
-            Trouble::Strangers if alive => &[Mishap::StrangerTakesOver, Mishap::StrangerTurnsNode],
+            Trouble::Strangers if alive => {
+                &[Mishap::StrangerTakesOver, Mishap::StrangerTurnsNode, Mishap::MachineVanishes]
+            }
             Trouble::Strangers => &[
                 Mishap::StrangerTakesMachine,
                 Mishap::StrangerTakesBootstrap,

@@ -1,4 +1,4 @@
-//! The writes that count, and the one after which a process is killed.
+//! The writes that count, and the one after which something goes wrong.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -33,15 +33,24 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct State {
     writes: Vec<Write>,
-    sentence: Option<Sentence>,
+    mishap: Option<(usize, Mishap)>,
     life: Life,
 }
 
-/// Who is killed, and after how many writes in all.
-#[derive(Debug)]
-struct Sentence {
-    after: usize,
-    pid: u32,
+/// What goes wrong after so many writes in all.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mishap {
+    /// The process of this id is killed.
+    Kill(u32),
+    /// Whoever sent the write does not get its answer.
+    LoseAnswer,
+}
+
+/// What becomes of the answer to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Given,
+    Lost,
 }
 
 /// How many kills there were before. A connection belongs to the life in which it was made.
@@ -53,29 +62,35 @@ impl Ledger {
         self.lock().writes.clone()
     }
 
-    pub(super) fn arm(&self, nth: usize, pid: u32) {
+    /// Has something go wrong after the nth write from now on.
+    pub(super) fn arm(&self, nth: usize, mishap: Mishap) {
         let mut state = self.lock();
         let after = state.writes.len() + nth;
-        state.sentence = Some(Sentence { after, pid });
+        state.mishap = Some((after, mishap));
     }
 
     pub(super) fn disarm(&self) {
-        self.lock().sentence = None;
+        self.lock().mishap = None;
     }
 
     pub(super) fn life(&self) -> Life {
         self.lock().life
     }
 
-    /// Takes a write down, and kills if it was the one. Whoever waits for its turn then finds itself in another life.
-    pub(super) fn record(&self, write: Write) {
+    /// Takes a write down, and has go wrong what is to. Whoever waits for its turn at a kill finds itself in another life.
+    pub(super) fn record(&self, write: Write) -> Answer {
         let mut state = self.lock();
         state.writes.push(write);
         let count = state.writes.len();
-        if let Some(Sentence { pid, .. }) = state.sentence.take_if(|it| it.after == count) {
-            state.life = Life(state.life.0 + 1);
-            // One that has ended by itself is as dead.
-            let _ = kill(pid);
+        match state.mishap.take_if(|(after, _)| *after == count) {
+            Some((_, Mishap::Kill(pid))) => {
+                state.life = Life(state.life.0 + 1);
+                // One that has ended by itself is as dead.
+                let _ = kill(pid);
+                Answer::Lost
+            }
+            Some((_, Mishap::LoseAnswer)) => Answer::Lost,
+            None => Answer::Given,
         }
     }
 

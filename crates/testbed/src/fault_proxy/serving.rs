@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, oneshot};
 use tokio_rustls::TlsAcceptor;
 
-use super::ledger::{Ledger, Life, Write, counts, is_ours};
+use super::ledger::{Answer, Ledger, Life, Write, counts, is_ours};
 use crate::access::Access;
 use crate::certificates::Identity;
 use crate::tls::acceptor;
@@ -99,8 +99,8 @@ where
         let _turn = if write { Some(self.turn.lock().await) } else { None };
         self.still_alive(ours, life)?;
         let answer = self.client.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
-        if write {
-            self.ledger.record(Write { method, path, status: answer.status() });
+        if write && self.ledger.record(Write { method, path, status: answer.status() }) == Answer::Lost {
+            return Err(io::Error::other("the answer is lost"));
         }
         self.still_alive(ours, life)?;
         Ok(answer)

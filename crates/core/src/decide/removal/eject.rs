@@ -19,7 +19,7 @@ pub(super) fn plan(situation: &Situation<'_>, because: Because) -> Sight<Plan> {
     let started = seen.stored.shutdown_started_at.unwrap_or(situation.now);
     let (at_once, unwatched) = match &seen.machine {
         Slot::Ours(machine) => machine_and_pods(seen, machine)?,
-        Slot::NotRead | Slot::Absent | Slot::Foreign => (delete_leftovers(seen), true),
+        Slot::NotRead | Slot::Absent | Slot::Foreign(_) => (delete_leftovers(seen), true),
     };
     let mut actions = Vec::new();
     if because == Because::Reclaimed && !seen.stored.reclaiming {
@@ -58,7 +58,7 @@ fn machine_and_pods(seen: &Observed, machine: &Machine) -> Sight<(Vec<Action>, b
         (Node::Ours(_), Pods::NotRead) if !machine.deleting => vec![Action::EndAllPods],
         (Node::Ours(_), Pods::NotRead) => return Err(Look::Pods),
         (Node::Ours(_), Pods::Read { now, .. }) => {
-            let left: Vec<PodKey> = now.iter().filter(|pod| pod.ejected).map(PodKey::of).collect();
+            let left: Vec<PodKey> = now.iter().filter(|pod| pod.to_end).map(PodKey::of).collect();
             if left.is_empty() { Vec::new() } else { vec![Action::EndPods(left)] }
         }
     };

@@ -50,7 +50,8 @@ pub(in super::super) fn plan(situation: &Situation<'_>, because: Because) -> Sig
         let held = standing::keeping(situation, Phase::ShuttingDown, Ready::ShuttingDown, message);
         // Nobody asks pods to leave meanwhile, so their time begins anew when it is resumed.
         let standing = Standing { shutdown_started_at: None, ..held };
-        return Ok(Plan { actions: Vec::new(), standing, events: Vec::new(), wake_at: None });
+        let actions = standing::finalizer_of_a_machine(situation).into_iter().collect();
+        return Ok(Plan { actions, standing, events: Vec::new(), wake_at: None });
     }
     let started = seen.stored.shutdown_started_at.unwrap_or(now);
     let times = Times {
@@ -62,7 +63,7 @@ pub(in super::super) fn plan(situation: &Situation<'_>, because: Because) -> Sig
     let step = match (&seen.machine, alive) {
         (_, Some(machine)) => drain(seen, machine, &times)?,
         (Slot::Ours(leaving), None) => wait_for(leaving, &times),
-        (Slot::NotRead | Slot::Absent | Slot::Foreign, None) => Step::new(
+        (Slot::NotRead | Slot::Absent | Slot::Foreign(_), None) => Step::new(
             delete_leftovers(seen),
             "the Machine is gone, what it left behind is removed",
             Some(look_again(started, now, LOOK_AT_LEFTOVERS)),

@@ -83,7 +83,7 @@ fn is_given_back(world: &World) -> bool {
 /// What is not as expected at an end.
 pub(super) fn shortcomings(expected: &End, start: &World, end: &World) -> Vec<&'static str> {
     let phase = |phase: Phase| (end.phase != Some(phase), "another phase");
-    let wrong = match expected {
+    let mut wrong = match expected {
         End::Gone => vec![(!end.object_gone, "the object is there"), (!end.nothing_is_left(), "something is left")],
         End::Removed(it) => {
             let removed = vec![phase(*it), (!end.nothing_is_left(), "something is left")];
@@ -96,8 +96,11 @@ pub(super) fn shortcomings(expected: &End, start: &World, end: &World) -> Vec<&'
             phase(*it),
             (!is_the_same_machine(start, end), "another machine"),
             (!end.is_taken_back(), "something is left of the shutdown"),
+            (!end.finalizer, "a deletion would not wait for it"),
         ],
     };
+    let answered = start.asked.reclaim && start.was_reclaimed() && start.node_is_seen() && !start.stored.reclaiming;
+    wrong.push((answered && end.asked.reclaim && !end.object_gone, "a request that was answered before stays"));
     wrong.into_iter().filter_map(|(wrong, what)| wrong.then_some(what)).collect()
 }
 
@@ -131,10 +134,12 @@ fn unmade(start: &World, end: &World) -> Findings {
     let nobody_can_tell = !start.asked.enabled || start.asked.schedule == Schedule::Invalid;
     let left = start.is_leaving();
     let stays = end.machine_is_foreign() || (nobody_can_tell && !left);
+    let forgotten = end.stored.shutdown_started_at.is_none();
     vec![
         (end.machine.ours().is_some() || end.made > start.made, "there is a machine"),
         (stays && parts(end) != parts(start), "parts that nobody wants out were touched"),
         (left && parts(end) != [None; 2], "something is left of a machine that was on its way out"),
+        (!forgotten, "a shutdown that is over is remembered"),
     ]
 }
 
@@ -148,6 +153,8 @@ fn touched(start: &World, end: &World) -> Findings {
         (cordon(start) != cordon(end), "its cordon"),
         (start.pod != end.pod && !start.pod_leaves(), "its pod"),
         (parts(start) != parts(end), "its parts"),
+        (end.stored.shutdown_started_at.is_some(), "its time to leave runs, and nobody asks it to"),
+        (!end.finalizer && !end.asked.deleted, "a deletion would not wait for it"),
     ]
 }
 

@@ -82,20 +82,23 @@ impl World {
     fn with_machine(&mut self, change: impl FnOnce(&mut Machine)) {
         match &mut self.machine {
             Slot::Ours(machine) => change(machine),
-            Slot::Absent | Slot::Foreign | Slot::NotRead => panic!("no Machine of ours: {self:#?}"),
+            Slot::Absent | Slot::Foreign(_) | Slot::NotRead => panic!("no Machine of ours: {self:#?}"),
         }
     }
 
     fn delete_provider(&mut self, role: Role, uid: &str) {
         assert!(self.machine.ours().is_none(), "Cluster API does that: {self:#?}");
-        let taken_over = self.machine_is_foreign();
-        let part = match role {
-            Role::Bootstrap => &mut self.bootstrap,
-            Role::Infrastructure => &mut self.infrastructure,
+        let found = match role {
+            Role::Bootstrap => self.bootstrap.clone(),
+            Role::Infrastructure => self.infrastructure.clone(),
         };
-        let part = part.as_mut().filter(|it| it.uid == uid).expect("what is deleted is there");
-        assert!(!(taken_over && part.adopted_by.is_some()), "it is somebody else's by now: {part:?}");
-        part.deleting = true;
+        let part = found.filter(|it| it.uid == uid).expect("what is deleted is there");
+        assert!(self.is_ours(Some(&part)), "it is somebody else's by now: {part:?}");
+        let part = Some(ProviderChild { deleting: true, ..part });
+        match role {
+            Role::Bootstrap => self.bootstrap = part,
+            Role::Infrastructure => self.infrastructure = part,
+        }
     }
 
     /// Nothing is sent to a cluster that does not answer, or to a Node that is not there.

@@ -5,7 +5,7 @@ use crate::observed::{Cordon, Health, Machine, Marks, ProviderChild, Slot};
 
 impl World {
     pub(in super::super) fn machine_is_foreign(&self) -> bool {
-        self.machine == Slot::Foreign
+        matches!(self.machine, Slot::Foreign(_))
     }
 
     /// The Machine, if nobody has deleted it.
@@ -59,7 +59,11 @@ impl World {
 
     /// Whether a child is there that is not somebody else's by now: what a Machine has adopted goes with it.
     pub(super) fn is_ours(&self, child: Option<&ProviderChild>) -> bool {
-        child.is_some_and(|it| !(self.machine_is_foreign() && it.adopted_by.is_some()))
+        let theirs = |it: &ProviderChild| match &self.machine {
+            Slot::Foreign(uid) => it.adopted_by.as_ref() == Some(uid),
+            Slot::Ours(_) | Slot::Absent | Slot::NotRead => false,
+        };
+        child.is_some_and(|it| !theirs(it))
     }
 
     /// Whether nothing of a shutdown is left on a machine that stays, as far as its Node can be reached.

@@ -33,7 +33,7 @@ impl World {
                 }
                 self.node.get_or_insert(Cordon::Open);
             }
-            Slot::Ours(_) | Slot::Absent | Slot::Foreign | Slot::NotRead => {}
+            Slot::Ours(_) | Slot::Absent | Slot::Foreign(_) | Slot::NotRead => {}
         }
         self.object_goes();
     }

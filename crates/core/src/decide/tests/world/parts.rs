@@ -42,7 +42,7 @@ pub(super) fn refs() -> Refs {
 }
 
 pub(super) fn pod(verdict: Verdict) -> NodePod {
-    NodePod { namespace: "team".to_owned(), name: "p".to_owned(), uid: "p".to_owned(), verdict, ejected: true }
+    NodePod { namespace: "team".to_owned(), name: "p".to_owned(), uid: "p".to_owned(), verdict, to_end: true }
 }
 
 pub(super) fn child(uid: &str) -> ProviderChild {

@@ -176,10 +176,14 @@ impl Beginning {
     /// Somebody else's Machine has the name.
     fn taken(&self) -> Vec<World> {
         let Beginning { new, begun, alive, .. } = self;
+        let theirs = || Slot::Foreign("theirs".to_owned());
         vec![
-            World { machine: Slot::Foreign, ..new.clone() },
-            World { machine: Slot::Foreign, ..begun.clone() },
-            World { machine: Slot::Foreign, pod: None, ..alive.clone() },
+            World { machine: theirs(), ..new.clone() },
+            World { machine: theirs(), ..begun.clone() },
+            // What an earlier machine of ours left behind is still ours.
+            World { machine: theirs(), infrastructure: Some(adopted("i")), ..begun.clone() },
+            // Ours until they took it over, with all that it has.
+            World { machine: Slot::Foreign("m".to_owned()), pod: None, ..alive.clone() },
         ]
     }
 
