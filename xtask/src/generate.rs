@@ -1,5 +1,6 @@
 //! `cargo xtask gen`: files that follow from the code, and the check that they do.
 
+mod admission;
 mod chart;
 mod crd;
 mod reference;
@@ -31,11 +32,14 @@ impl Generated {
 }
 
 fn all() -> Result<Vec<Generated>> {
-    let crd = crd::manifest()?;
-    let chart = chart::files(&crd)?;
+    let (crd, policy) = (crd::manifest()?, admission::policy()?);
+    let chart = chart::files(&crd, &policy)?;
     let written = [
         Generated { path: "deploy/crds/scheduledmachine.yaml", text: crd },
+        Generated { path: "deploy/admission/validatingadmissionpolicy.yaml", text: policy },
+        Generated { path: "deploy/admission/validatingadmissionpolicybinding.yaml", text: admission::binding()? },
         Generated { path: "docs/reference/api.md", text: reference::page()? },
+        Generated { path: "docs/reference/admission-rules.md", text: admission::page()? },
     ];
     Ok(written.into_iter().chain(chart).collect())
 }

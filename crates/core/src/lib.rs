@@ -2,6 +2,7 @@
 //!
 //! - [`document`] judges a manifest offline: the schema first, then [`mod@validate`], as an API server would.
 //! - [`mod@validate`] turns a spec that anybody may have written into a [`ValidSpec`](validate::ValidSpec), once.
+//! - [`admission`] is the admission policy of the API server, in the same words.
 //! - [`names`] knows the forms that Kubernetes gives to names.
 //! - [`decide`] turns what is asked for and what is there into a [`plan`].
 //! - [`children`] names and builds the objects a machine is made of.
@@ -9,6 +10,7 @@
 //! - [`patience`] says when to try again what failed.
 //! - [`drain`] says which pods have to leave before a machine may go.
 
+pub mod admission;
 pub mod children;
 pub mod decide;
 pub mod document;

@@ -158,6 +158,18 @@ pub struct SpecError {
     pub rule: String,
     /// What broke it, where the rule alone does not show that.
     pub detail: Option<String>,
+    /// Who says so, where the object is a cluster's.
+    pub judge: Judge,
+}
+
+/// Who refuses a spec that its schema accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// The admission policy: the object is not stored.
+    Policy,
+    /// The controller: the object is stored, and its status says what is wrong. These are the things that no expression
+    /// of a policy can know, such as the names of time zones.
+    Controller,
 }
 
 impl SpecError {
@@ -171,8 +183,9 @@ impl SpecError {
 struct Findings(Vec<SpecError>);
 
 impl Findings {
+    /// Something that the admission policy refuses too.
     fn add(&mut self, field: impl Into<String>, rule: impl Into<String>, detail: Option<String>) {
-        self.0.push(SpecError { field: field.into(), rule: rule.into(), detail });
+        self.0.push(SpecError { field: field.into(), rule: rule.into(), detail, judge: Judge::Policy });
     }
 
     /// Whether nothing has been found since `mark`.

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fivespot_core::admission;
 use fivespot_core::document::{Document, DocumentError, judge};
+use fivespot_core::validate::Judge;
 
 fn corpus(folder: &str) -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/specs").join(folder);
@@ -48,10 +50,12 @@ fn what_the_schema_refuses_is_refused_by_the_schema() {
 
 #[test]
 fn what_a_rule_refuses_passes_the_schema_and_is_refused_by_the_rule() {
-    for folder in ["invalid/policy", "invalid/controller"] {
+    for (folder, judge) in [("invalid/policy", Judge::Policy), ("invalid/controller", Judge::Controller)] {
         for (path, text) in corpus(folder) {
             let errors = judged(&text).expect_err(&path.display().to_string());
-            assert!(errors.iter().all(|it| matches!(it, DocumentError::Rule(_))), "{}: {errors:?}", path.display());
+            let is_of_the_folder =
+                |it: &DocumentError| matches!(it, DocumentError::Rule(error) if error.judge == judge);
+            assert!(errors.iter().all(is_of_the_folder), "{}: {errors:?}", path.display());
             assert!(
                 errors.iter().any(|it| it.field().starts_with(named_field(&text))),
                 "{}: {errors:?}",
@@ -59,6 +63,21 @@ fn what_a_rule_refuses_passes_the_schema_and_is_refused_by_the_rule() {
             );
         }
     }
+}
+
+#[test]
+fn every_rule_of_the_policy_has_a_bad_example() {
+    let broken: Vec<String> = corpus("invalid/policy")
+        .iter()
+        .flat_map(|(_, text)| judged(text).expect_err("covered above"))
+        .filter_map(|it| if let DocumentError::Rule(error) = it { Some(error.rule) } else { None })
+        .collect();
+    let rules = admission::rules();
+    let rules: Vec<&str> = rules.iter().map(|it| it.message).collect();
+    let without: Vec<_> = rules.iter().filter(|rule| !broken.iter().any(|it| it == *rule)).collect();
+    assert_eq!(without, Vec::<&&str>::new(), "no file of testdata/specs/invalid/policy breaks these");
+    let unknown: Vec<_> = broken.iter().filter(|it| !rules.contains(&it.as_str())).collect();
+    assert_eq!(unknown, Vec::<&String>::new(), "the policy has no such rules");
 }
 
 /// What a person reads, all of it in one place, so that a change of words is seen.

@@ -20,8 +20,11 @@ const COPIES: [(&str, &str); 9] = [
     ("deploy/monitoring/dashboard.json", "charts/5-spot/files/dashboard.json"),
 ];
 
-pub(super) fn files(crd: &str) -> Result<Vec<Generated>> {
-    let mut files = vec![Generated { path: "charts/5-spot/files/scheduledmachine.yaml", text: crd.to_owned() }];
+pub(super) fn files(crd: &str, policy: &str) -> Result<Vec<Generated>> {
+    let mut files = vec![
+        Generated { path: "charts/5-spot/files/scheduledmachine.yaml", text: crd.to_owned() },
+        Generated { path: "charts/5-spot/files/validatingadmissionpolicy.yaml", text: policy.to_owned() },
+    ];
     for (from, to) in COPIES {
         let text = fs::read_to_string(root().join(from)).with_context(|| format!("reading {from}"))?;
         files.push(Generated { path: to, text });

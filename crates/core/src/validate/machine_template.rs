@@ -29,14 +29,11 @@ pub(super) fn check(template: Option<&MachineTemplate>, findings: &mut Findings)
 
 fn check_key(list: &str, key: &str, findings: &mut Findings) {
     let allowed_below = list == "labels" && names::belongs_to(key, keys::NODE_LABEL_PREFIX);
-    let rule = if !names::is_qualified_name(key) {
-        rules::TEMPLATE_FORM
-    } else if !allowed_below && keys::RESERVED_PREFIXES.iter().any(|owner| names::belongs_to(key, owner)) {
-        rules::TEMPLATE_RESERVED
-    } else {
-        return;
-    };
-    findings.add(format!("spec.machineTemplate.{list}[{key}]"), rule, Some(format!("{list}[{key}]")));
+    let is_reserved = !allowed_below && keys::RESERVED_PREFIXES.iter().any(|owner| names::belongs_to(key, owner));
+    let broken = [(!names::is_qualified_name(key), rules::TEMPLATE_FORM), (is_reserved, rules::TEMPLATE_RESERVED)];
+    for (_, rule) in broken.into_iter().filter(|(is_broken, _)| *is_broken) {
+        findings.add(format!("spec.machineTemplate.{list}[{key}]"), rule, Some(format!("{list}[{key}]")));
+    }
 }
 
 /// `v1.33.2`, with or without the `v`, and whatever a distribution appends (`v1.30.0+k0s.0`).

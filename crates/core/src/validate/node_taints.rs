@@ -7,9 +7,6 @@ use fivespot_api::NodeTaint;
 use super::{Findings, rules};
 use crate::names;
 
-/// Prefixes of taints that Kubernetes or we set ourselves.
-const RESERVED: [&str; 4] = ["5spot.finos.org", "kubernetes.io", "node.kubernetes.io", "node-role.kubernetes.io"];
-
 pub(super) fn check(taints: &[NodeTaint], findings: &mut Findings) -> Option<Vec<NodeTaint>> {
     let mark = findings.mark();
     let mut seen = BTreeSet::new();
@@ -18,7 +15,9 @@ pub(super) fn check(taints: &[NodeTaint], findings: &mut Findings) -> Option<Vec
         let detail = |text: &str| Some(format!("nodeTaints[{index}]: {text:?}"));
         if !names::is_qualified_name(&taint.key) {
             findings.add(at(".key"), rules::TAINT_KEY_FORM, detail(&taint.key));
-        } else if taint.key.split_once('/').is_some_and(|(prefix, _)| RESERVED.contains(&prefix)) {
+        }
+        let is_reserved = |(prefix, _): (&str, _)| rules::RESERVED_TAINT_PREFIXES.contains(&prefix);
+        if taint.key.split_once('/').is_some_and(is_reserved) {
             findings.add(at(".key"), rules::TAINT_KEY_RESERVED, detail(&taint.key));
         }
         if let Some(value) = taint.value.as_deref().filter(|it| !names::is_label_value(it)) {

@@ -112,6 +112,9 @@ pub const TEMPLATE_VERSION: &str = "spec.machineTemplate.version must be a versi
 /// Taint keys: their form.
 pub const TAINT_KEY_FORM: &str = "spec.nodeTaints must have a qualified name as key: an optional DNS prefix and '/', then \
                                   at most 63 letters, digits, '-', '_' or '.'";
+/// Prefixes of taints that Kubernetes or we set ourselves.
+pub const RESERVED_TAINT_PREFIXES: [&str; 4] =
+    [keys::GROUP, "kubernetes.io", "node.kubernetes.io", "node-role.kubernetes.io"];
 /// Taint keys: whose they are.
 pub const TAINT_KEY_RESERVED: &str = "spec.nodeTaints must not use the reserved prefixes 5spot.finos.org/, \
                                       kubernetes.io/, node.kubernetes.io/ or node-role.kubernetes.io/";

@@ -3,7 +3,10 @@
 use fivespot_api::ScheduleSpec;
 use fivespot_schedule::{Field, OverrideSource, Reason, Schedule, ScheduleError, Source};
 
-use super::{Findings, Standard, rules};
+use regex_lite::Regex;
+
+use super::{Findings, Judge, SpecError, Standard, rules};
+use crate::admission::form;
 
 pub(super) fn check(spec: &ScheduleSpec, standard: Standard, findings: &mut Findings) -> Option<Schedule> {
     let mark = findings.mark();
@@ -24,7 +27,12 @@ pub(super) fn check(spec: &ScheduleSpec, standard: Standard, findings: &mut Find
         Ok(schedule) => findings.none_since(mark).then_some(schedule),
         Err(errors) => {
             for error in &errors {
-                findings.add(format!("spec.schedule.{}", error.field), rule(error), Some(detail(error)));
+                findings.0.push(SpecError {
+                    field: format!("spec.schedule.{}", error.field),
+                    rule: rule(error).to_owned(),
+                    detail: Some(detail(error)),
+                    judge: judge(error),
+                });
             }
             None
         }
@@ -71,4 +79,19 @@ fn rule(error: &ScheduleError) -> &'static str {
         Field::Timezone => rules::TIMEZONE,
         Field::Overrides(_) => rules::OVERRIDES,
     }
+}
+
+/// The policy looks at the form of a text alone, so what has the right form and is wrong all the same is the controller's.
+fn judge(error: &ScheduleError) -> Judge {
+    let form = match error.field {
+        Field::Timezone => return Judge::Controller,
+        // Which fields there are is the policy's to say, and the form of these says all there is to say.
+        Field::DaysOfWeek(_) | Field::Duration => return Judge::Policy,
+        Field::Cron if error.reason == Reason::CronAndDaysOrHours => return Judge::Policy,
+        Field::Cron | Field::Asked(_) => form::cron(),
+        Field::HoursOfDay(_) => form::hours(),
+        Field::Overrides(_) => form::MOMENT.to_owned(),
+    };
+    let has_the_form = Regex::new(&form).expect("a form is a regular expression").is_match(&error.text);
+    if has_the_form { Judge::Controller } else { Judge::Policy }
 }
