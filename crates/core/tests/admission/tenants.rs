@@ -1,0 +1,71 @@
+//! Somebody who may create ScheduledMachines in one namespace, and nothing else, reaches for more.
+
+use fivespot_core::validate::rules;
+use fivespot_testbed::{TestNamespace, Testbed};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Client;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::installed::{example, installed};
+use crate::requests::create_as;
+
+/// A client that may create ScheduledMachines in this namespace.
+async fn tenant(testbed: &Testbed, test: &TestNamespace) -> Client {
+    let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "tenant" } })).unwrap();
+    let role: Role = serde_json::from_value(json!({
+        "metadata": { "name": "tenant" },
+        "rules": [{ "apiGroups": ["5spot.finos.org"], "resources": ["scheduledmachines"], "verbs": ["create"] }],
+    }))
+    .unwrap();
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": "tenant" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "tenant", "namespace": test.name }],
+    }))
+    .unwrap();
+    test.api().create(&PostParams::default(), &account).await.unwrap();
+    test.api().create(&PostParams::default(), &role).await.unwrap();
+    test.api().create(&PostParams::default(), &binding).await.unwrap();
+    testbed.control_plane().service_account(&test.name, "tenant").await.unwrap().client()
+}
+
+#[tokio::test]
+async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_not_theirs() {
+    let testbed = installed().await.testbed;
+    let test = testbed.namespace("tenant").await;
+    let tenant = tenant(testbed, &test).await;
+    let attempts: &[(&str, Value, &str)] = &[
+        ("/spec/bootstrapSpec/namespace", json!("kube-system"), rules::BOOTSTRAP.namespace),
+        ("/spec/infrastructureSpec/namespace", json!("kube-system"), rules::INFRASTRUCTURE.namespace),
+        ("/spec/bootstrapSpec/apiVersion", json!("rbac.authorization.k8s.io/v1"), rules::BOOTSTRAP.group_allowed),
+        ("/spec/infrastructureSpec/apiVersion", json!("v1"), rules::INFRASTRUCTURE.group_present),
+        ("/spec/bootstrapSpec/kind", json!("JoinTokenRequest"), rules::BOOTSTRAP.kind_allowed),
+        ("/spec/infrastructureSpec/kind", json!("RemoteCluster"), rules::INFRASTRUCTURE.kind_allowed),
+        ("/spec/infrastructureSpec/spec/providerID", json!("theirs"), rules::INFRASTRUCTURE.provider_id),
+        (
+            "/spec/nodeTaints",
+            json!([{ "key": "node-role.kubernetes.io/control-plane", "effect": "NoExecute" }]),
+            rules::TAINT_KEY_RESERVED,
+        ),
+        (
+            "/spec/machineTemplate",
+            json!({ "labels": { "cluster.x-k8s.io/set-name": "theirs" } }),
+            rules::TEMPLATE_RESERVED,
+        ),
+        (
+            "/spec/machineTemplate",
+            json!({ "annotations": { "pre-terminate.delete.hook.machine.cluster.x-k8s.io/mine": "" } }),
+            rules::TEMPLATE_RESERVED,
+        ),
+    ];
+    for (pointer, value, rule) in attempts {
+        let mut manifest = example("valid", "minimal").manifest;
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        manifest.pointer_mut(parent).unwrap()[field] = value.clone();
+        create_as(&tenant, &test, &manifest).await.refused_for(rule, pointer);
+    }
+    create_as(&tenant, &test, &example("valid", "minimal").manifest).await.accepted("what a tenant may do");
+    test.close().await;
+}
