@@ -1,6 +1,7 @@
-//! `kubectl 5spot`: what a schedule means, in words, numbers and a picture.
+//! `kubectl 5spot`: what a schedule means, in words, numbers and a picture, and whether a manifest is right.
 
 mod cluster;
+mod lint;
 mod manifest;
 mod output;
 mod picture;
@@ -14,7 +15,7 @@ use clap::{Parser, Subcommand};
 use fivespot_entry::{Failure, arguments, finish};
 use jiff::Timestamp;
 
-/// Shows when ScheduledMachines are in their cluster.
+/// Shows when ScheduledMachines are in their cluster, and what is wrong with them.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-5spot", bin_name = "kubectl 5spot", version)]
 struct Arguments {
@@ -26,6 +27,7 @@ struct Arguments {
 enum Command {
     Windows(windows::Arguments),
     Timeline(timeline::Arguments),
+    Lint(lint::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -38,5 +40,6 @@ fn run(command: Command, now: Timestamp) -> Result<(), Failure> {
     match command {
         Command::Windows(arguments) => windows::run(&arguments, now),
         Command::Timeline(arguments) => timeline::run(&arguments, now),
+        Command::Lint(arguments) => lint::run(&arguments),
     }
 }

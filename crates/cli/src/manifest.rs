@@ -41,10 +41,9 @@ impl Wanted<'_> {
 ///
 /// A mistake in its schedule is an error. One elsewhere in it is a warning: the windows can be told all the same.
 pub(crate) fn read(path: &Path, wanted: Wanted<'_>) -> Result<Found, Failure> {
-    let file = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+    let file = told(path);
     let bad = |reason: String| Failure::bad_input(format!("{file}: {reason}"));
-    let text = text(path).map_err(|error| bad(error.to_string()))?;
-    let objects: Vec<Value> = documents(&text).map_err(bad)?.into_iter().flat_map(items).collect();
+    let objects = objects(path)?;
     let machines: Vec<&Value> = objects.iter().filter(|it| document::is_ours(it)).collect();
     if machines.is_empty() {
         return Err(bad(none_is_ours(&objects)));
@@ -74,6 +73,27 @@ pub(crate) fn read(path: &Path, wanted: Wanted<'_>) -> Result<Found, Failure> {
     let schedule = serde_json::from_value(chosen["spec"]["schedule"].clone())
         .map_err(|error| bad(format!("spec.schedule: {error}")))?;
     Ok(Found { name: name_of(&chosen), schedule })
+}
+
+/// All that a file calls ScheduledMachines, of whatever group.
+pub(crate) fn machines(path: &Path) -> Result<Vec<Value>, Failure> {
+    let mut objects = objects(path)?;
+    objects.retain(|it| it["kind"] == "ScheduledMachine");
+    if objects.is_empty() {
+        return Err(Failure::bad_input(format!("{}: {}", told(path), none_is_ours(&objects))));
+    }
+    Ok(objects)
+}
+
+/// A file as a person is told of it.
+pub(crate) fn told(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+fn objects(path: &Path) -> Result<Vec<Value>, Failure> {
+    let bad = |reason: String| Failure::bad_input(format!("{}: {reason}", told(path)));
+    let text = text(path).map_err(|error| bad(error.to_string()))?;
+    Ok(documents(&text).map_err(bad)?.into_iter().flat_map(items).collect())
 }
 
 fn text(path: &Path) -> io::Result<String> {
@@ -134,11 +154,11 @@ fn list(machines: &[&Value]) -> String {
     machines.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-fn namespace_of(manifest: &Value) -> Option<&str> {
+pub(crate) fn namespace_of(manifest: &Value) -> Option<&str> {
     manifest["metadata"]["namespace"].as_str().filter(|it| !it.is_empty())
 }
 
-fn name_of(manifest: &Value) -> String {
+pub(crate) fn name_of(manifest: &Value) -> String {
     manifest["metadata"]["name"].as_str().unwrap_or("(no name)").to_owned()
 }
 

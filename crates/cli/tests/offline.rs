@@ -129,7 +129,7 @@ fn a_mistake_elsewhere_in_the_manifest_is_a_warning() {
 fn what_a_person_gets_wrong_ends_with_one_line_and_code_2() {
     let always = "testdata/specs/valid/always.yaml";
     let cases: &[(&[&str], &str)] = &[
-        (&[], "say what to do: windows, timeline (see 'kubectl 5spot --help')"),
+        (&[], "say what to do: windows, timeline, lint (see 'kubectl 5spot --help')"),
         (&["windows", "a b"], "\"a b\" cannot be the name of a ScheduledMachine"),
         (&["windows", ""], "\"\" cannot be the name of a ScheduledMachine"),
         (&["windows", "a/b"], "\"a/b\" cannot be"),

@@ -10,7 +10,7 @@ use crate::schema::{self, SchemaError};
 use crate::validate::{Standard, ValidSpec, validate};
 
 /// Namespace of an object that names none, as kubectl has it.
-const DEFAULT_NAMESPACE: &str = "default";
+pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// A manifest that every validator accepts.
 #[derive(Clone, Debug, PartialEq)]
