@@ -34,9 +34,10 @@ const EXAMPLE: &str = "examples/business-hours.yaml";
 const PATIENCE: Duration = Duration::from_mins(5);
 /// How often a sandbox that is up looks whether its programs still run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The CRD, and the permissions under which the controller runs, here and not in a pod.
-const INSTALLED: [&str; 5] = [
+/// The CRD, the policy, and the permissions under which the controller runs, here and not in a pod.
+const INSTALLED: [&str; 6] = [
     "deploy/crds/scheduledmachine.yaml",
+    "deploy/admission",
     "deploy/controller/namespace.yaml",
     "deploy/controller/serviceaccount.yaml",
     "deploy/controller/rbac.yaml",
@@ -83,7 +84,7 @@ impl Sandbox {
         tell("==> starting etcd, Kubernetes, Cluster API and KWOK (built from source the first time: some minutes)");
         let testbed = Testbed::start_with_fleet(ControlPlaneOptions::named("sandbox")).await?;
         let plane = testbed.control_plane();
-        tell("==> installing the CRD and the permissions of the controller");
+        tell("==> installing the CRD, the admission policy and the permissions of the controller");
         for path in INSTALLED {
             plane.apply(&root().join(path)).await?;
         }
