@@ -32,6 +32,39 @@ async fn an_old_object_can_be_edited_elsewhere_disabled_killed_and_told_of() {
     }
 }
 
+/// Good values for fields that rules read, each alone.
+fn good_edits() -> Vec<Value> {
+    let inline = |field: Value| [json!({ "bootstrapSpec": field }), json!({ "infrastructureSpec": field })];
+    let mut edits = vec![
+        json!({ "clusterName": "another" }),
+        json!({ "gracefulShutdownTimeout": "7m" }),
+        json!({ "nodeDrainTimeout": "7m" }),
+        json!({ "schedule": { "timezone": "Europe/Paris" } }),
+        json!({ "schedule": { "overrides": [{ "from": "2026-12-24", "until": "2026-12-27", "active": false }] } }),
+        json!({ "machineTemplate": { "version": "v1.33.2" } }),
+        json!({ "nodeTaints": [{ "key": "workload", "effect": "NoExecute" }] }),
+    ];
+    edits.extend(inline(json!({ "apiVersion": "k0smotron.io/v1beta1" })));
+    edits.extend(inline(json!({ "kind": "SomeMachine" })));
+    edits.extend(inline(json!({ "namespace": null })));
+    edits.extend(inline(json!({ "spec": { "address": "192.168.1.101" } })));
+    edits
+}
+
+/// Even where much else is wrong: one thing after the other can be mended.
+#[tokio::test]
+async fn a_good_edit_of_one_field_is_accepted_whatever_is_wrong_with_the_others() {
+    let test = installed().await.old(Fate::Worsened);
+    for old in stored_before() {
+        for edit in good_edits() {
+            let what = format!("{}: {edit}", old.name);
+            let answer = merge(&test, &old.name, "?dryRun=All", &json!({ "spec": edit })).await;
+            assert_eq!(answer.warnings, Vec::<String>::new(), "{what}");
+            answer.accepted(&what);
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_old_object_cannot_be_made_worse_and_can_be_mended() {
     let test = installed().await.old(Fate::Worsened);

@@ -94,9 +94,9 @@ pub(crate) async fn replace(test: &TestNamespace, object: &Value) -> Answer {
     send(&test.client, "PUT", &path(test, &format!("/{}", name(object))), "application/json", object).await
 }
 
-/// Merges this into a stored object, or into its status.
-pub(crate) async fn merge(test: &TestNamespace, name: &str, subresource: &str, patch: &Value) -> Answer {
-    let path = path(test, &format!("/{name}{subresource}"));
+/// Merges this into a stored object; `rest` of the path is a subresource, or how.
+pub(crate) async fn merge(test: &TestNamespace, name: &str, rest: &str, patch: &Value) -> Answer {
+    let path = path(test, &format!("/{name}{rest}"));
     send(&test.client, "PATCH", &path, "application/merge-patch+json", patch).await
 }
 
