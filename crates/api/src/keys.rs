@@ -48,6 +48,6 @@ pub const RESERVED_PREFIXES: [&str; 3] = ["kubernetes.io", "cluster.x-k8s.io", G
 pub const NODE_LABEL_PREFIX: &str = "node.cluster.x-k8s.io";
 
 /// Groups a `bootstrapSpec` may name.
-pub const BOOTSTRAP_GROUPS: [&str; 2] = ["bootstrap.cluster.x-k8s.io", "k0smotron.io"];
+pub const BOOTSTRAP_GROUPS: &[&str] = &["bootstrap.cluster.x-k8s.io", "k0smotron.io"];
 /// Groups an `infrastructureSpec` may name.
-pub const INFRASTRUCTURE_GROUPS: [&str; 2] = ["infrastructure.cluster.x-k8s.io", "k0smotron.io"];
+pub const INFRASTRUCTURE_GROUPS: &[&str] = &["infrastructure.cluster.x-k8s.io", "k0smotron.io"];

@@ -107,6 +107,12 @@ fn finding(error: &DocumentError) -> Finding {
     Finding { judge, field: error.field().to_owned(), message: error.to_string() }
 }
 
+/// Without what a terminal would obey: a manifest may be anybody's.
+fn printable(text: &str) -> String {
+    let escaped = |it: char| if it.is_control() { it.escape_default().to_string() } else { it.to_string() };
+    text.chars().map(escaped).collect()
+}
+
 fn write_text(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
     for Verdict { file, namespace, name, accepted, findings } in verdicts {
         let told = match (accepted, findings.is_empty()) {
@@ -114,9 +120,9 @@ fn write_text(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
             (true, true) => "accepted",
             (true, false) => "stored, and then in Error",
         };
-        writeln!(out, "{file}: {namespace}/{name}: {told}")?;
+        writeln!(out, "{file}: {}: {told}", printable(&format!("{namespace}/{name}")))?;
         for Finding { judge, message, .. } in findings {
-            writeln!(out, "  {judge:10}  {message}")?;
+            writeln!(out, "  {judge:10}  {}", printable(message))?;
         }
     }
     Ok(())

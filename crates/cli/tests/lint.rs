@@ -154,6 +154,14 @@ fn what_cannot_be_judged_is_one_line_and_code_2() {
 }
 
 #[test]
+fn a_terminal_is_not_told_what_to_do_by_a_manifest() {
+    let manifest = "{apiVersion: 5spot.finos.org/v1alpha1, kind: ScheduledMachine, metadata: {name: \"a\\e[2Jb\"}}";
+    let output = lint(&["-f", "-"], manifest);
+    assert!(told(&output).contains("a\\u{1b}[2Jb"), "{}", told(&output));
+    assert!(!told(&output).contains('\u{1b}'));
+}
+
+#[test]
 fn whatever_metadata_and_spec_are_there_is_a_verdict() {
     let odd = ["metadata: null", "metadata: a", "metadata: {name: 5}", "metadata: {name: a, namespace: 5}", "spec: []"];
     for fields in odd {

@@ -188,8 +188,8 @@ pub fn stored_refs(name: &str, status: &ScheduledMachineStatus) -> Option<Refs> 
     };
     let names = ChildNames::of(name);
     Some(Refs {
-        bootstrap: read(status.bootstrap_ref.as_ref()?, &names.bootstrap, &keys::BOOTSTRAP_GROUPS)?,
-        infrastructure: read(status.infrastructure_ref.as_ref()?, &names.infrastructure, &keys::INFRASTRUCTURE_GROUPS)?,
+        bootstrap: read(status.bootstrap_ref.as_ref()?, &names.bootstrap, keys::BOOTSTRAP_GROUPS)?,
+        infrastructure: read(status.infrastructure_ref.as_ref()?, &names.infrastructure, keys::INFRASTRUCTURE_GROUPS)?,
     })
 }
 

@@ -95,7 +95,7 @@ fn inline_object(object: &str, words: &InlineRules) -> Vec<Rule> {
         Rule::new(words.group_present, format!("{api_version}.contains('/')")),
         Rule::new(
             words.group_allowed,
-            format!("!{api_version}.contains('/') || {}", matches(&api_version, &form::api_version(&words.groups))),
+            format!("!{api_version}.contains('/') || {}", matches(&api_version, &form::api_version(words.groups))),
         ),
         Rule::new(words.kind_present, format!("{kind} != ''")),
         Rule::new(

@@ -60,7 +60,7 @@ pub struct InlineRules {
     /// Path of the object.
     pub field: &'static str,
     /// Groups it may be of.
-    pub groups: [&'static str; 2],
+    pub groups: &'static [&'static str],
     /// Rules 8 and 11.
     pub group_present: &'static str,
     /// Rules 9 and 12.
@@ -123,3 +123,26 @@ pub const TAINT_VALUE_FORM: &str = "spec.nodeTaints must have a valid label valu
                                     '-', '_' or '.', beginning and ending with a letter or digit";
 /// Identity of a taint.
 pub const TAINT_UNIQUE: &str = "spec.nodeTaints must have each key and effect once";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_name_everything_that_is_allowed_or_reserved() {
+        for rules in [BOOTSTRAP, INFRASTRUCTURE] {
+            assert!(rules.groups.iter().all(|it| rules.group_allowed.contains(it)), "{}", rules.group_allowed);
+        }
+        assert!(RESERVED_TAINT_PREFIXES.iter().all(|it| TAINT_KEY_RESERVED.contains(&format!(" {it}/"))));
+        assert!(keys::RESERVED_PREFIXES.iter().all(|it| TEMPLATE_RESERVED.contains(it)));
+        assert!(TEMPLATE_RESERVED.contains(keys::NODE_LABEL_PREFIX));
+    }
+
+    #[test]
+    fn the_controller_may_use_every_group_that_is_allowed() {
+        let roles = include_str!("../../../../deploy/controller/rbac.yaml");
+        for group in BOOTSTRAP.groups.iter().chain(INFRASTRUCTURE.groups) {
+            assert!(roles.contains(&format!("\"{group}\"")), "deploy/controller/rbac.yaml does not know {group}");
+        }
+    }
+}
