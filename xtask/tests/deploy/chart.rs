@@ -30,7 +30,7 @@ fn without_helm(mut objects: Objects) -> Objects {
 fn deployed() -> Objects {
     let crd = std::fs::read_to_string(root().join("deploy/crds/scheduledmachine.yaml")).unwrap();
     let mut objects = crate::rendered::objects(&crd);
-    for directory in ["deploy/controller", "deploy/node-agent", "deploy/monitoring"] {
+    for directory in ["deploy/admission", "deploy/controller", "deploy/node-agent", "deploy/monitoring"] {
         for (key, object) in kustomize(directory) {
             if object["kind"] != "Namespace" {
                 assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");
@@ -97,6 +97,7 @@ fn every_value_has_its_effect() {
         assert_eq!(found.and_then(Value::as_str), Some(expected), "{set}");
     }
     for (set, absent) in [
+        ("admissionPolicy.enabled=false", "ValidatingAdmissionPolicy /scheduledmachine-validation"),
         ("crds.install=false", "CustomResourceDefinition /scheduledmachines.5spot.finos.org"),
         ("controller.enabled=false", DEPLOYMENT),
         ("controller.podDisruptionBudget.enabled=false", "PodDisruptionBudget 5spot-system/5spot-controller"),
@@ -106,6 +107,12 @@ fn every_value_has_its_effect() {
         assert!(helm_template(&[]).contains_key(absent), "{absent}");
         assert!(!helm_template(&["--set", set]).contains_key(absent), "{set}");
     }
+    let audited = "admissionPolicy.validationActions={Warn,Audit},\
+                   admissionPolicy.namespaceSelector.matchLabels.managed=yes";
+    let binding = helm_template(&["--set", audited]);
+    let binding = &binding["ValidatingAdmissionPolicyBinding /scheduledmachine-validation-binding"]["spec"];
+    assert_eq!(binding["validationActions"], serde_json::json!(["Warn", "Audit"]));
+    assert_eq!(binding["matchResources"]["namespaceSelector"]["matchLabels"]["managed"], "yes");
     let ports = helm_template(&["--set", "controller.networkPolicy.apiServerPorts={8443}"]);
     let ports = &ports["NetworkPolicy 5spot-system/5spot-controller"]["spec"]["egress"][1]["ports"];
     assert_eq!(ports, &serde_json::json!([{ "port": 8443, "protocol": "TCP" }]));
@@ -122,6 +129,7 @@ fn a_value_that_cannot_be_is_refused_by_its_name() {
         ("controller.networkPolicy.apiServerPorts={}", "/controller/networkPolicy/apiServerPorts"),
         ("controller.requireKubeConfig=true", "requireKubeConfig"),
         ("nodeAgent.enabled=perhaps", "/nodeAgent/enabled"),
+        ("admissionPolicy.validationActions={Refuse}", "/admissionPolicy/validationActions"),
     ] {
         let output = helm_template_output(&["--set", set]);
         let said = String::from_utf8_lossy(&output.stderr);
