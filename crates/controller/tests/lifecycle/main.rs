@@ -13,6 +13,7 @@ mod metrics;
 mod phases;
 mod process;
 mod strangers;
+mod tenants;
 mod troubles;
 mod versions;
 mod workload;
