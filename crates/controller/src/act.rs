@@ -27,11 +27,21 @@ pub(crate) struct Pass<'a> {
     pub(crate) done: Done,
     /// Whether the object is gone.
     pub(crate) let_go: bool,
+    /// Whether it was the taints of the Node that failed.
+    pub(crate) tainting_failed: bool,
 }
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(context: &'a Context, key: &'a Key, object: &ScheduledMachine, scene: &'a Scene) -> Self {
-        Pass { context, key, scene, object: object.clone(), done: Done::default(), let_go: false }
+        Pass {
+            context,
+            key,
+            scene,
+            object: object.clone(),
+            done: Done::default(),
+            let_go: false,
+            tainting_failed: false,
+        }
     }
 
     /// Sends a write to the management cluster, when it is its turn and unless the process is to end.
@@ -58,6 +68,7 @@ pub(crate) async fn act(pass: &mut Pass<'_>, actions: &[Action]) -> Result<(), T
             Action::DisableSchedule => pass.disable_schedule().await?,
             Action::CreateChildren => pass.create_children().await?,
             Action::Evict(pods) => pass.evict(pods).await?,
+            Action::Taint { wanted, told } => pass.taint(wanted, told).await?,
             Action::Together(lists) => together(pass, lists).await?,
             Action::Mark(_)
             | Action::Unmark
@@ -107,6 +118,7 @@ async fn apart(pass: &Pass<'_>, action: &Action) -> Result<(), Trouble> {
         | Action::DisableSchedule
         | Action::CreateChildren
         | Action::Evict(_)
+        | Action::Taint { .. }
         | Action::Together(_) => unreachable!("a decision puts none of these beside others"),
     }
 }

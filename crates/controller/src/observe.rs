@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::queue::Key;
 
 pub(crate) use closer::pods_of;
+pub(crate) use node::recorded_taints;
 
 /// Who looks at an object and all that belongs to it.
 #[derive(Clone, Copy)]
@@ -51,6 +52,8 @@ impl Eye<'_> {
                 reclaim: status.reclaim,
                 reclaiming: status.phase == Some(Phase::EmergencyRemove),
                 uids_known,
+                node_uid: status.node_ref.and_then(|it| it.uid),
+                applied_taints: status.applied_node_taints,
             },
             wanted: spec.map(|spec| children::wanted(&key.name, spec)),
             cluster: cluster(context, &key.namespace, joins),

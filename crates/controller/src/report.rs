@@ -36,7 +36,8 @@ impl Pass<'_> {
             Trouble::Refused { references, .. } => *references,
             Trouble::Stale(_) | Trouble::Hiccup(_) | Trouble::Stopping => None,
         };
-        let doing = plan.map_or(Doing::Keeping, |it| doing(&it.actions));
+        let doing =
+            if self.tainting_failed { Doing::Tainting } else { plan.map_or(Doing::Keeping, |it| doing(&it.actions)) };
         self.done.failure = Some(Failure { doing, why: trouble.to_string(), references });
         tracing::warn!(object = %self.key, why = %trouble, "failed");
         let standing = plan.map_or_else(Standing::unknown, |it| it.standing.clone());
@@ -103,7 +104,7 @@ impl Pass<'_> {
 /// What the acts of a plan are for.
 fn doing(actions: &[Action]) -> Doing {
     let makes = |it: &Action| matches!(it, Action::AddFinalizer | Action::CreateChildren);
-    let keeps = |it: &Action| matches!(it, Action::Uncordon | Action::Unmark | Action::Store(_));
+    let keeps = |it: &Action| matches!(it, Action::Uncordon | Action::Unmark | Action::Taint { .. } | Action::Store(_));
     if actions.iter().any(makes) {
         Doing::Creating
     } else if actions.iter().all(keeps) {

@@ -10,6 +10,7 @@ mod reclaim;
 mod removal;
 mod run;
 mod standing;
+mod tainting;
 
 #[cfg(test)]
 mod tests;

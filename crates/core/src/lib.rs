@@ -23,4 +23,5 @@ pub mod patience;
 pub mod plan;
 pub mod schema;
 pub mod status;
+pub mod taints;
 pub mod validate;

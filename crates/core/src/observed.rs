@@ -3,8 +3,9 @@
 //! Everything here was read from an API server or its cache. A cache may lag behind, so a decision made from this may come
 //! late but must never do harm: whatever it deletes it names by uid, whatever it creates may exist already.
 
-use fivespot_api::ReclaimStatus;
+use fivespot_api::{NodeTaint, ReclaimStatus};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
 
 use crate::drain::Verdict;
 
@@ -66,6 +67,10 @@ pub struct Stored {
     pub reclaim: Option<ReclaimStatus>,
     /// Whether that reclaim is under way.
     pub reclaiming: bool,
+    /// The Node of which something is told, by its uid.
+    pub node_uid: Option<String>,
+    /// The taints on it that are ours.
+    pub applied_taints: Vec<NodeTaint>,
 }
 
 /// The provider objects of a machine, by group, version, kind and name.
@@ -194,7 +199,7 @@ pub struct ProviderChild {
 }
 
 /// The Node of our Machine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// The Machine has none yet, or the Node has gone, or the one of that name is not our Machine's.
     None,
@@ -209,7 +214,7 @@ pub enum Node {
 }
 
 /// The Node of our Machine, as far as a decision depends on it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OurNode {
     /// Its name.
     pub name: String,
@@ -221,6 +226,19 @@ pub struct OurNode {
     pub cordon: Cordon,
     /// The agent's request, if there is one.
     pub reclaim: Option<ReclaimRequest>,
+    /// All its taints.
+    pub taints: Vec<Taint>,
+    /// Those that are ours, as the Node itself records it.
+    pub recorded_taints: Option<Vec<NodeTaint>>,
+}
+
+impl OurNode {
+    /// The taints that are ours. The record on the Node is written with the taints themselves; where somebody took it
+    /// away, what the status says of this very Node proves as much.
+    pub fn our_taints(&self, stored: &Stored) -> Vec<NodeTaint> {
+        let told = || (stored.node_uid.as_ref() == Some(&self.uid)).then(|| stored.applied_taints.clone());
+        self.recorded_taints.clone().or_else(told).unwrap_or_default()
+    }
 }
 
 /// Whether a Node takes new pods, and who said that it does not.

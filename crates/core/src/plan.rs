@@ -1,7 +1,7 @@
 //! What to do, as data: a decision is compared in a test, and carried out elsewhere.
 
-use fivespot_api::conditions::{Ready, ReferencesValid};
-use fivespot_api::{Phase, ReclaimStatus};
+use fivespot_api::conditions::{NodeTainted, Ready, ReferencesValid};
+use fivespot_api::{NodeTaint, Phase, ReclaimStatus};
 use jiff::Timestamp;
 
 use crate::event::Event;
@@ -73,6 +73,13 @@ pub enum Action {
     Cordon,
     /// Let pods onto the Node again.
     Uncordon,
+    /// Put taints on the Node, and take those off that are ours and not wanted any more.
+    Taint {
+        /// What the Node should have.
+        wanted: Vec<NodeTaint>,
+        /// What is ours, where the Node itself does not say.
+        told: Vec<NodeTaint>,
+    },
     /// Ask these pods to leave, with regard to their disruption budgets.
     Evict(Vec<PodKey>),
     /// End these pods at once, with regard to nothing.
@@ -133,6 +140,17 @@ pub struct Standing {
     pub shutdown_started_at: Option<Timestamp>,
     /// The last emergency reclaim.
     pub reclaim: Option<ReclaimStatus>,
+    /// The taints of the Node; `None` if they are as they were, as long as the Node is.
+    pub taints: Option<Tainted>,
+}
+
+/// How it stands with the taints of a Node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tainted {
+    /// Those that are ours.
+    pub applied: Vec<NodeTaint>,
+    /// The condition `NodeTainted` and its sentence; none where nobody wants taints.
+    pub told: Option<(NodeTainted, String)>,
 }
 
 impl Standing {
@@ -146,6 +164,7 @@ impl Standing {
             refs: None,
             shutdown_started_at: None,
             reclaim: None,
+            taints: None,
         }
     }
 }

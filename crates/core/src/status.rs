@@ -3,7 +3,7 @@
 mod diff;
 mod told;
 
-use fivespot_api::conditions::{NewCondition, Ready, ReferencesValid, set};
+use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, set};
 use fivespot_api::{NodeReference, ObjectReference, Phase, ScheduledMachineStatus, keys};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::children::{ChildNames, MachineVersion};
 use crate::decide::Situation;
 use crate::observed::{Health, Machine, Node, Ref, Refs};
-use crate::plan::Standing;
+use crate::plan::{Standing, Tainted};
 
 pub use diff::merge_patch;
 
@@ -41,6 +41,8 @@ pub struct Done {
     pub infrastructure: Option<String>,
     /// Pods that may not leave yet, each with what holds it.
     pub blocked: Vec<Blocked>,
+    /// How it stands with the taints of the Node, if this pass wrote them.
+    pub tainted: Option<Tainted>,
     /// What went wrong.
     pub failure: Option<Failure>,
 }
@@ -81,6 +83,8 @@ pub enum Doing {
     Creating,
     /// Taking one out.
     Removing,
+    /// Putting taints on its Node, which is all that was left to do.
+    Tainting,
     /// Neither.
     Keeping,
 }
@@ -98,6 +102,9 @@ pub fn fold(
     let schedule = situation.spec.ok().map(|it| &it.schedule);
     let node_stands = is_being_connected(situation, before);
     let health_stands = node_stands && [before.phase, Some(standing.phase)] == [Some(Phase::Active); 2];
+    let node_ref = node_ref(situation, before);
+    let tainted = done.tainted.clone().or_else(|| standing.taints.clone());
+    let tainted = tainted.or_else(|| node_ref.is_none().then(|| told::no_node_to_taint(situation)));
     let mut status = ScheduledMachineStatus {
         phase: Some(standing.phase),
         message: before.message.clone().filter(|_| health_stands).or_else(|| Some(told::message(standing, done))),
@@ -120,9 +127,11 @@ pub fn fold(
                 before.infrastructure_ref.as_ref(),
             )
         }),
-        node_ref: node_ref(situation, before),
+        node_ref,
         provider_id: seen.machine.ours().and_then(|it| it.provider_id.clone()),
-        applied_node_taints: before.applied_node_taints.clone(),
+        applied_node_taints: tainted
+            .as_ref()
+            .map_or_else(|| before.applied_node_taints.clone(), |it| it.applied.clone()),
         last_scheduled_time: made_at(situation, done).map(time).or(before.last_scheduled_time.clone()),
         next_activation: schedule.and_then(|it| it.next_opening(situation.now)).map(time),
         next_cleanup: schedule.and_then(|it| it.current_close(situation.now)).map(time),
@@ -143,6 +152,11 @@ pub fn fold(
     }
     let message = told::references(standing, situation, done);
     condition(NewCondition::new(standing.references, message, subject.generation));
+    match tainted.map(|it| it.told) {
+        Some(Some((reason, message))) => condition(NewCondition::new(reason, message, subject.generation)),
+        Some(None) => status.conditions.retain(|it| it.type_ != NodeTainted::CONDITION),
+        None => {}
+    }
     status
 }
 
@@ -158,6 +172,11 @@ fn is_being_connected(situation: &Situation<'_>, before: &ScheduledMachineStatus
 fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Standing {
     let Some(failure) = &done.failure else { return standing.clone() };
     let before = subject.before;
+    if failure.doing == Doing::Tainting {
+        let told = Some((NodeTainted::PatchFailed, failure.why.clone()));
+        let taints = Some(Tainted { applied: before.applied_node_taints.clone(), told });
+        return Standing { taints, ..standing.clone() };
+    }
     // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
     let (phase, ready) = if before.phase == Some(Phase::EmergencyRemove) {
         (Phase::EmergencyRemove, Ready::EmergencyReclaim)
@@ -172,6 +191,7 @@ fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Stand
         refs: stored_refs(subject.name, before),
         shutdown_started_at: before.shutdown_started_at.as_ref().map(|it| it.0),
         reclaim: before.reclaim.clone(),
+        taints: None,
     }
 }
 

@@ -1,14 +1,18 @@
 //! Writing the Node of our Machine, wherever it lives. Each write names the version that was looked at, and is computed
 //! anew from the Node as it is now if somebody was faster.
 
-use fivespot_api::keys;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fivespot_api::{NodeTaint, keys};
 use fivespot_core::observed;
+use fivespot_core::taints::{diff, record, standing};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::Pass;
+use crate::observe::recorded_taints;
 use crate::trouble::{Trouble, api_status, is_not_found};
 use crate::workload::Reach;
 
@@ -38,6 +42,33 @@ impl Pass<'_> {
             node.annotations().contains_key(keys::CORDONED_BY_ANNOTATION).then_some(patch)
         })
         .await
+    }
+
+    /// Writes taints and the record of what is ours in one patch, so that no crash comes between the two.
+    pub(super) async fn taint(&mut self, wanted: &[NodeTaint], told: &[NodeTaint]) -> Result<(), Trouble> {
+        let written = Mutex::new(None);
+        let outcome = self
+            .patch_node("taint", |node| {
+                let on_node = node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default();
+                let ours = recorded_taints(node).unwrap_or_else(|| told.to_vec());
+                let diff = diff(wanted, &on_node, &ours);
+                *lock(&written) = Some(standing(wanted, &diff));
+                let record = record(&diff.applied);
+                let recorded = node.annotations().get(keys::APPLIED_TAINTS_ANNOTATION);
+                let patch = json!({
+                    "metadata": { "annotations": { keys::APPLIED_TAINTS_ANNOTATION: record } },
+                    "spec": { "taints": diff.taints },
+                });
+                (diff.is_news || record.as_ref() != recorded).then_some(patch)
+            })
+            .await;
+        match &outcome {
+            Ok(()) => self.done.tainted = written.into_inner().unwrap_or_else(PoisonError::into_inner),
+            // Nobody else waits for it, and nothing else is wrong.
+            Err(Trouble::Hiccup(_) | Trouble::Refused { .. }) => self.tainting_failed = true,
+            Err(Trouble::Stale(_) | Trouble::Stopping) => {}
+        }
+        outcome
     }
 
     pub(super) async fn unproject(&self) -> Result<(), Trouble> {
@@ -119,4 +150,8 @@ impl Pass<'_> {
         }
         reach.ask(what, request).await
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,8 @@
 //! The Node of a Machine: which it is, and that it is really its own.
 
-use fivespot_api::keys;
+use fivespot_api::{NodeTaint, keys};
 use fivespot_core::observed::{Cordon, Node, OurNode, ReclaimRequest};
+use fivespot_core::taints;
 use k8s_openapi::api::core::v1;
 use kube::ResourceExt as _;
 
@@ -54,7 +55,14 @@ pub(super) fn ours(context: &Context, machine: &Machine, node: &v1::Node) -> Nod
             reason: annotation(keys::RECLAIM_REASON_ANNOTATION),
             at: annotation(keys::RECLAIM_REQUESTED_AT_ANNOTATION).and_then(|it| it.parse().ok()),
         }),
+        taints: node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default(),
+        recorded_taints: recorded_taints(node),
     })
+}
+
+/// The taints on a Node that are ours, as it records.
+pub(crate) fn recorded_taints(node: &v1::Node) -> Option<Vec<NodeTaint>> {
+    node.annotations().get(keys::APPLIED_TAINTS_ANNOTATION).and_then(|it| taints::recorded(it))
 }
 
 /// Whether the kubelet says so.

@@ -108,7 +108,10 @@ pub(super) fn finished(situation: &Situation<'_>) -> Plan {
             ..standing::empty(situation, Phase::Disabled, Ready::ScheduleDisabled, GIVEN_BACK)
         },
         events: Vec::new(),
-        // A person who enabled it meanwhile is not kept waiting.
-        wake_at: (situation.intent.enabled && disable_schedule(situation).is_none()).then_some(situation.now),
+        // A person who enabled it meanwhile, or turned the kill switch on, is not kept waiting.
+        wake_at: {
+            let enabled = situation.intent.enabled && disable_schedule(situation).is_none();
+            (enabled || situation.intent.killed).then_some(situation.now)
+        },
     }
 }

@@ -5,7 +5,7 @@ use fivespot_api::conditions::Ready;
 use jiff::Unit;
 
 use super::aim::Because;
-use super::{Sight, Situation, hold, removal, standing};
+use super::{Sight, Situation, hold, removal, standing, tainting};
 use crate::event::{Event, Reason};
 use crate::observed::{Cluster, Health, Machine, Node, Observed, ProviderChild, Slot, Wanted};
 use crate::plan::{Action, Look, Plan, Standing};
@@ -28,21 +28,28 @@ fn keep(situation: &Situation<'_>, machine: &Machine) -> Sight<Plan> {
     if matches!(machine.health, Health::Failed(_)) {
         return removal::graceful(situation, Because::Failed);
     }
-    if !situation.seen.stored.uids_known && matches!(situation.seen.bootstrap, Slot::NotRead) {
+    let stored = &situation.seen.stored;
+    if stored.refs.is_some() && !stored.uids_known && matches!(situation.seen.bootstrap, Slot::NotRead) {
         return Err(Look::Children);
     }
     let (ready, message) = health(machine, &situation.seen.node);
     let finalizer = standing::missing_finalizer(situation);
-    let actions = finalizer.into_iter().chain(hold::undo_shutdown(situation.seen)).collect();
+    let (taint, taints) = tainting::plan(situation);
+    let actions = finalizer.into_iter().chain(hold::undo_shutdown(situation.seen)).chain(taint).collect();
     let taken_back = situation.seen.stored.shutdown_started_at.is_some();
     Ok(Plan {
         actions,
-        standing: Standing { shutdown_started_at: None, ..standing::keeping(situation, Phase::Active, ready, message) },
+        standing: Standing {
+            shutdown_started_at: None,
+            taints,
+            ..standing::keeping(situation, Phase::Active, ready, message)
+        },
         events: taken_back
             .then(|| Event::new(Reason::TakenBack, "the window is open again, and the machine stays"))
             .into_iter()
             .collect(),
-        wake_at: None,
+        // Once it is known again what its parts are called, they can be looked at.
+        wake_at: stored.refs.is_none().then_some(situation.now),
     })
 }
 

@@ -4,7 +4,7 @@ use fivespot_api::conditions::{Ready, ReferencesValid};
 use fivespot_api::{Phase, ReclaimStatus};
 
 use super::Situation;
-use crate::observed::{Cluster, Slot};
+use crate::observed::{Cluster, Refs, Slot};
 use crate::plan::{Action, Standing};
 use crate::validate::SpecErrors;
 
@@ -16,10 +16,18 @@ pub(super) fn keeping(situation: &Situation<'_>, phase: Phase, ready: Ready, mes
         ready,
         references: references(situation),
         message: message.into(),
-        refs: stored.refs.clone(),
+        refs: stored.refs.clone().or_else(|| lost_refs(situation)),
         shutdown_started_at: stored.shutdown_started_at,
         reclaim: reclaim(situation),
+        taints: None,
     }
+}
+
+/// What a machine that lives was made with, where somebody took that out of the status: what the spec names, unless it was
+/// edited since.
+fn lost_refs(situation: &Situation<'_>) -> Option<Refs> {
+    situation.seen.machine.ours()?;
+    situation.seen.wanted.as_ref().map(|it| it.refs.clone())
 }
 
 /// A standing of one of whom nothing is left but the memory of a reclaim.

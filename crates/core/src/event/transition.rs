@@ -1,6 +1,6 @@
 //! What is worth telling about the way from one status to the next.
 
-use fivespot_api::conditions::{Ready, Reason as _};
+use fivespot_api::conditions::{NodeTainted, Ready, Reason as _};
 use fivespot_api::{Phase, ScheduledMachineStatus};
 
 use super::{Event, Reason};
@@ -49,9 +49,14 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
         let reason = match failure.doing {
             Doing::Creating => Some(Reason::CreationFailed),
             Doing::Removing => Some(Reason::DeletionFailed),
-            Doing::Keeping => None,
+            Doing::Keeping | Doing::Tainting => None,
         };
         events.extend(reason.map(told));
+    }
+    if let Some(conflict) = taint_conflict(after)
+        && taint_conflict(before) != Some(conflict)
+    {
+        events.push(Event::new(Reason::TaintOwnershipConflict, conflict));
     }
     let disabled = |it: &ScheduledMachineStatus| it.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
     if disabled(after) && !disabled(before) {
@@ -59,6 +64,12 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
         events.push(Event::new(Reason::EmergencyReclaimDisabledSchedule, note));
     }
     events
+}
+
+/// What is said of a taint of somebody else's that is in the way.
+fn taint_conflict(status: &ScheduledMachineStatus) -> Option<&str> {
+    let condition = status.conditions.iter().find(|it| it.type_ == NodeTainted::CONDITION)?;
+    (condition.reason == NodeTainted::TaintOwnershipConflict.as_str()).then_some(condition.message.as_str())
 }
 
 fn phase_reached(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus) -> Option<Reason> {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fivespot_api::conditions::{MachineReady, ReferencesValid, Scheduled};
+use fivespot_api::conditions::{MachineReady, NodeTainted, ReferencesValid, Scheduled};
 
 use super::{Blocked, Done};
 use crate::decide::Situation;
 use crate::observed::{Health, Node, Observed};
-use crate::plan::Standing;
+use crate::plan::{Standing, Tainted};
+use crate::taints;
 use crate::validate::SpecErrors;
 
 /// The same sentence for a Machine that was just created and for one that is seen on its way: it is one write less.
@@ -87,6 +88,13 @@ pub(super) fn machine_ready(seen: &Observed, done: &Done) -> (MachineReady, Stri
             (MachineReady::MachineNotReady, NOT_YET.to_owned())
         }
     }
+}
+
+/// How it stands with taints where there is no Node to have them.
+pub(super) fn no_node_to_taint(situation: &Situation<'_>) -> Tainted {
+    let wanted = situation.spec.is_ok_and(|it| !it.node_taints.is_empty());
+    let told = wanted.then(|| (NodeTainted::NoNodeYet, taints::NO_NODE.to_owned()));
+    Tainted { applied: Vec::new(), told }
 }
 
 pub(super) fn references(standing: &Standing, situation: &Situation<'_>, done: &Done) -> String {

@@ -78,6 +78,7 @@ fn stored(object: &Object) -> Stored {
         }),
         reclaiming: object.phase == Some(Phase::EmergencyRemove),
         uids_known: true,
+        ..Stored::default()
     }
 }
 
@@ -122,6 +123,8 @@ fn our_node(node: NodeState) -> OurNode {
         ready: true,
         cordon: node.cordon,
         reclaim: node.request.then_some(ReclaimRequest { reason: None, at: None }),
+        taints: Vec::new(),
+        recorded_taints: None,
     }
 }
 

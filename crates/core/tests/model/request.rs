@@ -57,6 +57,7 @@ impl Request {
                 Action::Cordon | Action::Uncordon | Action::Unproject | Action::ClearRequest => Some(Subject::Node),
                 Action::CreateChildren
                 | Action::DeleteProvider { .. }
+                | Action::Taint { .. }
                 | Action::Evict(_)
                 | Action::EndPods(_)
                 | Action::EndAllPods

@@ -52,6 +52,7 @@ impl World {
             }
             Action::Cordon
             | Action::Uncordon
+            | Action::Taint { .. }
             | Action::Evict(_)
             | Action::EndPods(_)
             | Action::EndAllPods

@@ -99,7 +99,7 @@ fn told(situation: &Situation<'_>, because: Because, message: &str) -> Standing 
 fn drain(seen: &Observed, machine: &Machine, times: &Times) -> Sight<Step> {
     let delete = |why: &str| {
         let marks = Marks { no_drain: true, no_volumes: times.now >= times.all };
-        Step::new(mark_and_delete(machine, marks), why, Some(times.all))
+        Step::new(mark_and_delete(machine, marks), why, (times.now < times.all).then_some(times.all))
     };
     let wait = |actions: Vec<Action>, message: String| {
         Step::new(actions, message, Some(look_again(times.started, times.now, LOOK_AT_PODS).min(times.drain)))

@@ -148,6 +148,15 @@ fn a_reclaim_is_stored_before_the_eject_and_disables_the_schedule_before_it_is_c
 }
 
 #[test]
+fn nobody_sleeps_through_the_boundary_of_a_window() {
+    for start in every_start() {
+        let (boundary, plan) = start.decide_before_a_boundary();
+        let wakes = plan.wake_at.is_some_and(|at| at <= boundary);
+        assert!(wakes, "the window changes at {boundary}, and it sleeps until {:?}: {start:#?}", plan.wake_at);
+    }
+}
+
+#[test]
 fn a_phase_tells_what_becomes_of_a_machine() {
     every_pass(|world, plan| {
         let Some(machine) = world.machine.ours() else { return };

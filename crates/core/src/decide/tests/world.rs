@@ -111,23 +111,27 @@ impl World {
         panic!("no rest after {BOUND} passes: {self:#?}");
     }
 
-    /// One pass, and what others do until the next. Says whether there is a next: something happened that a watch tells
-    /// of, or the pass asked to be woken.
+    /// One pass, and what others do until the next. Says whether there is a next: others did something that a watch tells
+    /// of, or the pass asked to be woken. What it wrote itself is no news to it.
     pub(super) fn turn(&mut self, tell: &mut impl FnMut(&World, &Plan)) -> bool {
         self.remember();
         let before = self.clone();
         let (seen, plan) = self.look();
         tell(self, &plan);
         self.pass(&plan, &seen);
+        let written = self.clone();
         self.others_act();
-        if self.object_gone || self.as_watched() != before.as_watched() {
+        if self.object_gone || self.as_watched() != written.as_watched() {
             return true;
         }
+        let changed = self.as_watched() != before.as_watched();
         let Some(at) = plan.wake_at else {
-            assert_eq!(plan.actions, Vec::new(), "a world at rest is left alone: {self:#?}");
+            let again = self.decide();
+            assert_eq!(again.actions, Vec::new(), "nobody looks again, and there is something to do: {self:#?}");
+            assert_eq!(again.standing.phase, plan.standing.phase, "nobody looks again, and it is over: {self:#?}");
             return false;
         };
-        assert!(at > before.now, "nothing happened, and it is looked at again at once: {self:#?}\n{plan:#?}");
+        assert!(changed || at > before.now, "it is looked at again at once, for nothing: {self:#?}\n{plan:#?}");
         self.now = self.now.max(at);
         true
     }

@@ -40,6 +40,7 @@ impl World {
             shutdown_started_at: standing.shutdown_started_at,
             reclaim: standing.reclaim.clone(),
             reclaiming: standing.phase == Phase::EmergencyRemove,
+            ..Stored::default()
         };
     }
 
@@ -64,6 +65,7 @@ impl World {
             Action::DeleteProvider { role, uid } => self.delete_provider(*role, uid),
             Action::Cordon | Action::Uncordon => self.set_cordon(action == &Action::Cordon),
             Action::Evict(_) | Action::EndPods(_) | Action::EndAllPods => self.end_pod(action),
+            Action::Taint { .. } => panic!("nobody wants taints here: {self:#?}"),
             Action::DisableSchedule => self.asked.enabled = false,
             Action::Unproject => self.assert_reached(),
             Action::ClearRequest => {

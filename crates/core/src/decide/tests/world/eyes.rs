@@ -1,8 +1,8 @@
 //! What is seen of the world, and what is decided from it.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
-use super::parts::{FINGERPRINT, pod, refs, spec};
+use super::parts::{FINGERPRINT, changing_spec, pod, refs, spec};
 use super::{Asked, Reach, World};
 use crate::decide::{Situation, decide};
 use crate::intent::Intent;
@@ -35,6 +35,21 @@ impl World {
         self.look().1
     }
 
+    /// What is decided under a schedule that changes soon, and when that is.
+    pub(in super::super) fn decide_before_a_boundary(&self) -> (Timestamp, Plan) {
+        let spec = changing_spec();
+        let boundary = spec.schedule.next_change(self.now).expect("it opens and closes every day");
+        let intent = self.intent();
+        let mut looks = Vec::new();
+        loop {
+            let seen = self.observe(&looks);
+            match decide(Situation { intent: &intent, spec: Ok(spec), seen: &seen, now: self.now }) {
+                Decision::Do(plan) => return (boundary, *plan),
+                Decision::Look(look) => looks.push(look),
+            }
+        }
+    }
+
     pub(super) fn situation<'a>(&self, intent: &'a Intent, seen: &'a Observed) -> Situation<'a> {
         Situation { intent, spec: spec(self.asked.schedule).as_ref(), seen, now: self.now }
     }
@@ -55,7 +70,8 @@ impl World {
     fn observe(&self, looks: &[Look]) -> Observed {
         let looked = |look: Look| looks.contains(&look);
         let provider = |child: &Option<ProviderChild>| match child {
-            _ if !looked(Look::Children) => Slot::NotRead,
+            // What they are called is in the status.
+            _ if !looked(Look::Children) || self.stored.refs.is_none() => Slot::NotRead,
             Some(child) => Slot::Ours(child.clone()),
             None => Slot::Absent,
         };
@@ -99,6 +115,8 @@ impl World {
                 ready: true,
                 cordon,
                 reclaim: self.asked.reclaim.then_some(request),
+                taints: Vec::new(),
+                recorded_taints: None,
             }),
             (Reach::Answers, None) if looked => Node::None,
             (Reach::Answers, None) => Node::NotSeen,

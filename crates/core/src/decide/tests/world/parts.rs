@@ -26,6 +26,12 @@ pub(super) fn spec(schedule: Schedule) -> &'static Spec {
     }
 }
 
+/// One whose window opens and closes every day.
+pub(super) fn changing_spec() -> &'static ValidSpec {
+    static DAILY: LazyLock<Spec> = LazyLock::new(|| parse("0 12 * * *"));
+    DAILY.as_ref().unwrap()
+}
+
 fn parse(cron: &str) -> Spec {
     let text = format!(
         r#"{{"schedule": {{"cron": "{cron}"}}, "clusterName": "c",

@@ -84,6 +84,9 @@ impl Beginning {
         // A deleted object that nothing holds is gone already, so nobody would see it. Where a deletion is in the
         // foreground, the Machine holds it too.
         all.retain(|it| it.finalizer || it.machine.ours().is_some() || !it.asked.deleted);
+        // What nobody can read, neither in the status nor in the spec, nobody knows.
+        let unknown = |it: &World| it.stored.refs.is_none() && it.asked.schedule == Schedule::Invalid;
+        all.retain(|it| it.machine.ours().is_none() || !unknown(it));
         all
     }
 
@@ -113,6 +116,8 @@ impl Beginning {
             World { pod: Some(Pod::Stubborn), ..alive.clone() },
             World { stored: self.begun.stored.clone(), ..alive.clone() },
             World { finalizer: false, ..alive.clone() },
+            // Somebody has emptied its status.
+            World { stored: Stored::default(), ..alive.clone() },
         ]
     }
 
