@@ -2,7 +2,11 @@
 //!
 //! A watch is always a little behind. A pass that wrote something and is followed by another before the watch has told of
 //! it would decide from the past, so each answer to a write goes into the cache as well, and the newer of the two stays.
+//!
+//! An answer can hold more than what was written: what somebody else changed just before. Where that matters, the watch's
+//! word of our own write is passed on as well, so that whoever cares looks once more.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::Event;
-use kube::{Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt};
 
 /// A cache of one kind.
 pub(crate) struct Cache<K>
@@ -25,6 +29,8 @@ where
     synced: AtomicBool,
     /// The newest version that the watch has told of, of any object.
     heard: AtomicU64,
+    /// The versions, by uid, that the watch has yet to tell of; `None` if that is nobody's concern.
+    ahead: Option<Mutex<HashMap<String, u64>>>,
 }
 
 impl<K> Cache<K>
@@ -41,7 +47,13 @@ where
             writer: Mutex::new(writer),
             synced: AtomicBool::new(false),
             heard: AtomicU64::new(0),
+            ahead: None,
         }
+    }
+
+    /// One whose watch passes on what it tells of our own writes, too.
+    pub(crate) fn that_tells_again(kind: <K as Resource>::DynamicType) -> Self {
+        Cache { ahead: Some(Mutex::default()), ..Self::new(kind) }
     }
 
     /// The object of this name, where names have a namespace.
@@ -71,16 +83,25 @@ where
             self.heard.fetch_max(version(object).unwrap_or_default(), Ordering::AcqRel);
         }
         match event {
+            Event::Apply(object) if self.has_caught_up(&object) => Heard::Changed { before: None, after: object },
             Event::Apply(object) => self.take(&mut writer, object),
             Event::Delete(object) => {
+                let known = self.known(&object);
                 // What took its place since then is another one.
-                if self.known(&object).is_some_and(|it| it.uid() != object.uid()) {
+                if known.as_ref().is_some_and(|it| it.uid() != object.uid()) {
                     return Heard::Nothing;
                 }
+                self.has_caught_up(&object);
                 writer.apply_watcher_event(&Event::Delete(object.clone()));
-                Heard::Gone(object)
+                Heard::Gone { object, was_known: known.is_some() }
             }
-            Event::Init | Event::InitApply(_) => {
+            Event::InitApply(object) => {
+                // A list can be older than the answer to a write.
+                let newer = self.known(&object).filter(|it| it.uid() == object.uid() && is_newer(it.as_ref(), &object));
+                writer.apply_watcher_event(&Event::InitApply(newer.map_or(object, Arc::unwrap_or_clone)));
+                Heard::Nothing
+            }
+            Event::Init => {
                 writer.apply_watcher_event(&event);
                 Heard::Nothing
             }
@@ -100,6 +121,7 @@ where
         if is_late && self.known(&object).is_none() {
             return Heard::Nothing;
         }
+        self.run_ahead(&object);
         self.take(&mut writer, object)
     }
 
@@ -111,15 +133,43 @@ where
         if before.is_none() {
             return Heard::Nothing;
         }
+        self.run_ahead(&object);
         writer.apply_watcher_event(&Event::Apply(object.clone()));
         Heard::Changed { before, after: object }
     }
 
     /// Takes it that an object is not there any more.
-    pub(crate) fn found_gone(&self, object: &K) {
+    pub(crate) fn found_gone(&self, object: &K) -> Heard<K> {
         let mut writer = self.lock();
-        if self.known(object).is_some_and(|it| it.uid() == object.uid()) {
-            writer.apply_watcher_event(&Event::Delete(object.clone()));
+        if self.known(object).is_none_or(|it| it.uid() != object.uid()) {
+            return Heard::Nothing;
+        }
+        writer.apply_watcher_event(&Event::Delete(object.clone()));
+        Heard::Gone { object: object.clone(), was_known: true }
+    }
+
+    /// An answer is newer than anything that the watch has told.
+    fn run_ahead(&self, object: &K) {
+        if let (Some(ahead), Some(uid), Some(version)) = (&self.ahead, ResourceExt::uid(object), version(object))
+            && version > self.heard.load(Ordering::Acquire)
+        {
+            ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, version);
+        }
+    }
+
+    /// Whether the watch tells of just what an answer told before. Of anything newer it tells by itself.
+    fn has_caught_up(&self, object: &K) -> bool {
+        let (Some(ahead), Some(uid), Some(version)) = (&self.ahead, ResourceExt::uid(object), version(object)) else {
+            return false;
+        };
+        let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        match ahead.get(&uid) {
+            Some(awaited) if *awaited <= version => {
+                let told_before = *awaited == version;
+                ahead.remove(&uid);
+                told_before
+            }
+            Some(_) | None => false,
         }
     }
 
@@ -156,7 +206,12 @@ pub(crate) enum Heard<K> {
         after: K,
     },
     /// An object has gone.
-    Gone(K),
+    Gone {
+        /// What it was.
+        object: K,
+        /// Whether it was in the cache until now.
+        was_known: bool,
+    },
     /// Everything has been heard of, for the first time or anew.
     All,
 }
@@ -204,6 +259,40 @@ mod tests {
         assert!(matches!(cache.wrote(node(2)), Heard::Nothing));
         assert!(matches!(cache.saw(node(2)), Heard::Nothing));
         assert!(cache.get_global("n1").is_none());
+    }
+
+    #[test]
+    fn a_list_that_is_older_than_an_answer_takes_nothing_back() {
+        let cache = Cache::<Node>::new(());
+        cache.hear(Event::Apply(node(1)));
+        cache.hear(Event::Init);
+        cache.hear(Event::InitApply(node(1)));
+        cache.wrote(node(2));
+        cache.hear(Event::Init);
+        cache.hear(Event::InitApply(node(1)));
+        cache.hear(Event::InitDone);
+        assert_eq!(cache.get_global("n1").unwrap().metadata.resource_version.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn a_write_of_ours_is_told_once_more_by_the_watch_where_that_matters() {
+        for (cache, again) in [(Cache::<Node>::new(()), false), (Cache::<Node>::that_tells_again(()), true)] {
+            cache.hear(Event::Apply(node(1)));
+            cache.wrote(node(3));
+            // What somebody else did just before us was in our answer.
+            assert!(matches!(cache.hear(Event::Apply(node(2))), Heard::Nothing));
+            assert_eq!(matches!(cache.hear(Event::Apply(node(3))), Heard::Changed { .. }), again);
+            assert!(matches!(cache.hear(Event::Apply(node(3))), Heard::Nothing));
+            assert!(matches!(cache.hear(Event::Apply(node(4))), Heard::Changed { before: Some(_), .. }));
+        }
+    }
+
+    #[test]
+    fn what_is_gone_twice_was_there_once() {
+        let cache = Cache::<Node>::new(());
+        cache.hear(Event::Apply(node(1)));
+        assert!(matches!(cache.found_gone(&node(1)), Heard::Gone { was_known: true, .. }));
+        assert!(matches!(cache.hear(Event::Delete(node(2))), Heard::Gone { was_known: false, .. }));
     }
 
     #[test]

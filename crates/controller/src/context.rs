@@ -102,9 +102,9 @@ impl Context {
     pub(crate) fn count(&self, heard: &Heard<ScheduledMachine>) {
         let phase = |it: &ScheduledMachine| it.status.as_ref().and_then(|it| it.phase);
         match heard {
-            Heard::Nothing => {}
+            Heard::Nothing | Heard::Gone { was_known: false, .. } => {}
             Heard::Changed { before, after } => self.metrics.moved(before.as_deref().and_then(phase), phase(after)),
-            Heard::Gone(object) => self.metrics.moved(phase(object), None),
+            Heard::Gone { object, was_known: true } => self.metrics.moved(phase(object), None),
             Heard::All => self.metrics.recount(self.objects.all().iter().filter_map(|it| phase(it))),
         }
     }

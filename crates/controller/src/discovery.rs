@@ -14,13 +14,14 @@ use crate::cluster_api::Served;
 use crate::trouble::{MANAGEMENT, Trouble, is_not_found, within};
 
 /// The best version of Cluster API that the API server serves and that we can write; `None` if it serves none.
-pub(crate) async fn served(client: &Client) -> Result<Option<Served>, kube::Error> {
+pub(crate) async fn served(client: &Client) -> Result<Option<Served>, Trouble> {
+    let what = "cannot ask for the version of Cluster API";
     for version in MachineVersion::ALL {
-        match client.list_api_group_resources(&version.api_version()).await {
+        match within(MANAGEMENT, what, client.list_api_group_resources(&version.api_version())).await? {
             Ok(list) if list.resources.iter().any(|it| it.kind == "Machine") => return Ok(Some(Served::new(version))),
             Ok(_) => {}
             Err(error) if is_not_found(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(Trouble::of(what, &error)),
         }
     }
     Ok(None)
@@ -68,8 +69,10 @@ impl Kinds {
         let group = of.api_version.split_once('/').map_or("", |(group, _)| group);
         for version in groups.into_iter().filter(|it| it.name == group).flat_map(|it| it.versions) {
             let other = Ref { api_version: version.group_version, ..of.clone() };
-            if let Ok(found) = self.find(&other).await {
-                return Ok(found);
+            match self.find(&other).await {
+                Err(Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => {}
+                // An answer that did not come says nothing of what is there.
+                answer => return answer,
             }
         }
         Err(missing)

@@ -124,7 +124,7 @@ impl Metrics {
         }
         for (family, results) in [
             (&self.evaluations, &["ok", "invalid"][..]),
-            (&self.reclaims, &["begun", "finished"]),
+            (&self.reclaims, &["begun", "again", "finished"]),
             (&self.drains, &["drained", "timed_out"]),
             (&self.evictions, &["evicted", "gone", "blocked", "failed"]),
         ] {

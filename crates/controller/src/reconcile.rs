@@ -49,10 +49,16 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Next {
     let mut patience = context.recall(key);
     if let Err(trouble) = make_sure(context, key).await {
         context.metrics.failed(trouble.kind());
-        tracing::debug!(object = %key, why = %trouble, "tried again soon");
-        let (Verdict::Soon(at) | Verdict::Report(at)) = patience.failed(&[], Kind::Hiccup, Timestamp::now());
+        let now = Timestamp::now();
+        let at = match patience.failed(&[], Kind::Hiccup, now) {
+            Verdict::Soon(at) => at,
+            Verdict::Report(at) => {
+                tracing::warn!(object = %key, why = %trouble, "failed");
+                at
+            }
+        };
         context.remember(key, patience);
-        return Next { again: Some(until(at, Timestamp::now()).min(LONGEST_SLEEP)), result: "failed" };
+        return Next { again: Some(until(at, now).min(LONGEST_SLEEP)), result: "failed" };
     }
     let Some(object) = context.objects.get(&key.namespace, &key.name) else {
         context.forget(key);
@@ -82,7 +88,7 @@ async fn make_sure(context: &Context, key: &Key) -> Result<(), Trouble> {
         }
         Ok(None) => {
             if let Some(known) = context.objects.get(&key.namespace, &key.name) {
-                context.objects.found_gone(&known);
+                context.count(&context.objects.found_gone(&known));
             }
         }
         Err(error) => return Err(Trouble::of(&what, &error)),
@@ -114,7 +120,7 @@ async fn pass(
         }
     };
     if let Some(at) = patience.wait_for(&plan.actions, now) {
-        return Ok(until(at.min(plan.wake_at.unwrap_or(Timestamp::MAX)), now));
+        return Ok(until(at.min(to_come(plan.wake_at, now)), now));
     }
     let mut pass = Pass::new(context, key, &object, &scene);
     let outcome = match act::act(&mut pass, &plan.actions).await {
@@ -132,11 +138,18 @@ async fn pass(
 
 /// Decides, and looks closer for as long as the decision asks for it.
 async fn decided(eye: Eye<'_>, scene: &mut Scene, patience: &mut Patience) -> Result<Plan, Trouble> {
+    let mut looks = Vec::new();
     loop {
         patience.count_pods(&mut scene.seen);
         match decide(scene.situation()) {
             Decision::Do(plan) => return Ok(*plan),
-            Decision::Look(look) => eye.look(look, &mut scene.seen).await?,
+            Decision::Look(look) if looks.contains(&look) => {
+                return Err(Trouble::Hiccup(format!("{look:?} was looked at, and nothing was seen")));
+            }
+            Decision::Look(look) => {
+                looks.push(look);
+                eye.look(look, &mut scene.seen).await?;
+            }
         }
     }
 }
@@ -153,7 +166,7 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
     };
     let actions = plan.map_or(&[][..], |it| &it.actions);
     // What else is due is not slept through: the close of a window, the end of a drain.
-    let due = plan.map_or_else(|| pass.scene.situation().boundary(), |it| it.wake_at).unwrap_or(Timestamp::MAX);
+    let due = to_come(plan.map_or_else(|| pass.scene.situation().boundary(), |it| it.wake_at), now);
     match patience.failed(actions, kind, now) {
         Verdict::Soon(at) => {
             tracing::debug!(object = %pass.key, why = %trouble, "tried again soon");
@@ -164,6 +177,11 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
             until(at.min(due), now)
         }
     }
+}
+
+/// When something is due that is not due already: what failed just now is not due again.
+fn to_come(at: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    at.filter(|at| *at > now).unwrap_or(Timestamp::MAX)
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use fivespot_api::{Phase, ScheduledMachineStatus};
+use fivespot_core::decide::unknown;
 use fivespot_core::event::{Event, Reason, transitions};
 use fivespot_core::observed::Pods;
 use fivespot_core::plan::{Action, Plan, Standing};
 use fivespot_core::status::{Doing, Failure, Subject, fold, merge_patch};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::act::Pass;
@@ -40,7 +42,7 @@ impl Pass<'_> {
             if self.tainting_failed { Doing::Tainting } else { plan.map_or(Doing::Keeping, |it| doing(&it.actions)) };
         self.done.failure = Some(Failure { doing, why: trouble.to_string(), references });
         tracing::warn!(object = %self.key, why = %trouble, "failed");
-        let standing = plan.map_or_else(Standing::unknown, |it| it.standing.clone());
+        let standing = plan.map_or_else(|| unknown(&self.scene.situation()), |it| it.standing.clone());
         if let Err(error) = self.store(&standing).await {
             tracing::warn!(object = %self.key, why = %error, "the failure could not be reported");
         }
@@ -67,7 +69,12 @@ impl Pass<'_> {
         for event in transitions(before, after, &self.done) {
             match event.reason {
                 Reason::KillSwitchActivated => self.context.metrics.kill_switch_activated(),
-                Reason::EmergencyReclaim => self.context.metrics.reclaimed("begun"),
+                Reason::EmergencyReclaim => {
+                    self.context.metrics.reclaimed("begun");
+                    if was_reclaimed_lately(before, self.scene.now) {
+                        self.context.metrics.reclaimed("again");
+                    }
+                }
                 _ => {}
             }
             self.tell(&event);
@@ -114,8 +121,14 @@ fn doing(actions: &[Action]) -> Doing {
     }
 }
 
+/// Whether a machine was given back already within the last hour: somebody lends it out again while its owner uses it.
+fn was_reclaimed_lately(before: &ScheduledMachineStatus, now: Timestamp) -> bool {
+    let last = before.reclaim.as_ref().and_then(|it| it.requested_at.as_ref());
+    last.is_some_and(|it| now.duration_since(it.0) < SignedDuration::from_hours(1))
+}
+
 /// How long after the boundary of a window it was acted on, if it was now.
-fn lateness(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus, now: jiff::Timestamp) -> Option<Duration> {
+fn lateness(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus, now: Timestamp) -> Option<Duration> {
     let boundary = match (before.in_schedule?, after.in_schedule?) {
         (false, true) => before.next_activation.as_ref(),
         (true, false) => before.next_cleanup.as_ref(),

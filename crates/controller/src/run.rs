@@ -24,7 +24,6 @@ use crate::options::Options;
 use crate::queue::{Key, Place, Queue};
 use crate::reconcile::reconcile;
 use crate::serve::{self, Health};
-use crate::trouble::told;
 use crate::watch::{self, Gone};
 use crate::workload::{Means, Workloads};
 
@@ -143,7 +142,7 @@ async fn cluster_api(client: &Client, health: &Health, stopping: &CancellationTo
             Ok(None) => {
                 tracing::warn!("Cluster API is not installed (no kind Machine in cluster.x-k8s.io): waiting for it");
             }
-            Err(error) => tracing::warn!(error = told(&error), "the API server does not answer: waiting for it"),
+            Err(trouble) => tracing::warn!(error = %trouble, "the API server does not answer: waiting for it"),
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),

@@ -37,7 +37,7 @@ impl Trouble {
     /// What a failed request means. `what` says what was tried, such as "cannot delete Machine a".
     pub(crate) fn of(what: &str, error: &kube::Error) -> Self {
         let Some(status) = api_status(error) else { return Trouble::Hiccup(format!("{what}: {}", told(error))) };
-        let why = format!("{what}: {}", status.message);
+        let why = format!("{what}: {}", gist(&status.message));
         match status.code {
             404 | 409 => Trouble::Stale(why),
             408 | 429 | 500..=599 => Trouble::Hiccup(why),
@@ -81,9 +81,20 @@ pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
 /// An error in one line, without the names of Rust types.
 pub(crate) fn told(error: &kube::Error) -> String {
     match api_status(error) {
-        Some(status) => status.message.clone(),
-        None => chain(error).replace("ServiceError: ", "").replace("HyperError: ", ""),
+        Some(status) => gist(&status.message),
+        None => gist(&chain(error).replace("ServiceError: ", "").replace("HyperError: ", "")),
     }
+}
+
+/// How much of what a server says is passed on.
+const AT_MOST: usize = 400;
+
+/// The beginning of what a server says. Whatever stands behind a kubeconfig can say as much as it likes, and all of it would
+/// be in a status and in the log.
+pub(crate) fn gist(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let end = (0..=AT_MOST.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default();
+    if end < line.len() { format!("{}…", &line[..end]) } else { line.to_owned() }
 }
 
 /// Waits for a request, but not for ever.
@@ -95,4 +106,19 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(limit, request)
         .await
         .map_err(|_| Trouble::Hiccup(format!("{what}: no answer within {} s", limit.as_secs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_passed_on_in_short() {
+        assert_eq!(gist(" nodes is forbidden\n<html>"), "nodes is forbidden");
+        assert_eq!(gist(""), "");
+        let long = "é".repeat(AT_MOST);
+        let short = gist(&long);
+        assert!(short.len() <= AT_MOST + '…'.len_utf8() && short.ends_with("é…"), "{short}");
+        assert_eq!(gist(&"a".repeat(AT_MOST)).len(), AT_MOST);
+    }
 }

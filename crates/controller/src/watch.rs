@@ -31,7 +31,7 @@ type Claim = (String, String, String);
 
 impl Machines {
     pub(crate) fn new(kind: ApiResource) -> Self {
-        Machines { cache: Cache::new(kind), claims: Mutex::default(), wanted_by: Mutex::default() }
+        Machines { cache: Cache::that_tells_again(kind), claims: Mutex::default(), wanted_by: Mutex::default() }
     }
 
     /// Whether no other Machine of its Cluster says that a Machine's Node is its own.
@@ -70,7 +70,7 @@ impl Machines {
         };
         match heard {
             Heard::Nothing => {}
-            Heard::Gone(machine) => remove(machine),
+            Heard::Gone { object, .. } => remove(object),
             Heard::Changed { before, after } => {
                 if let Some(before) = before {
                     remove(before);
@@ -96,12 +96,24 @@ impl Machines {
             Heard::Changed { before, after } => {
                 (after.namespace(), [before.as_deref().and_then(claim), claim(after)].to_vec())
             }
-            Heard::Gone(machine) => (machine.namespace(), vec![claim(machine)]),
+            Heard::Gone { object, .. } => (object.namespace(), vec![claim(object)]),
             Heard::Nothing | Heard::All => return HashSet::new(),
         };
         let known = lock(&self.claims);
         let names = claims.into_iter().flatten().filter_map(|it| known.get(&it)).flatten();
         names.map(|name| Key { namespace: namespace.clone().unwrap_or_default(), name: name.clone() }).collect()
+    }
+
+    /// Takes it that the Machine of an object is not there any more.
+    pub(crate) fn found_gone(&self, object: &Key) {
+        if let Some(known) = self.of(object) {
+            self.note_claims(&self.cache.found_gone(&known));
+        }
+    }
+
+    /// These objects have Machines, and no others.
+    fn expect_only(&self, keys: impl Iterator<Item = Key>) {
+        *lock(&self.wanted_by) = keys.map(|key| (machine_of(&key), key)).collect();
     }
 
     fn expect(&self, key: &Key) {
@@ -199,13 +211,14 @@ fn hear_object(context: &Context, event: Event<ScheduledMachine>) {
             context.machines.expect(&key(&after));
             context.queue.push(key(&after));
         }
-        Heard::Gone(object) => {
+        Heard::Gone { object, .. } => {
             context.machines.expect_no_more(&key(&object));
             context.queue.push(key(&object));
         }
         Heard::All => {
-            for object in context.objects.all() {
-                context.machines.expect(&key(object.as_ref()));
+            let all = context.objects.all();
+            context.machines.expect_only(all.iter().map(|it| key(it.as_ref())));
+            for object in all {
                 context.queue.push(key(object.as_ref()));
             }
         }
@@ -225,7 +238,7 @@ fn hear_machine(context: &Context, event: Event<Machine>) {
         Heard::Nothing => None,
         Heard::Changed { before: Some(before), after } if is_the_same(before.as_ref(), after) => None,
         Heard::Changed { after, .. } => context.machines.wanted_by(after),
-        Heard::Gone(machine) => context.machines.wanted_by(machine),
+        Heard::Gone { object, .. } => context.machines.wanted_by(object),
         Heard::All => {
             context.objects.all().iter().for_each(|it| context.queue.push(key(it.as_ref())));
             None
@@ -241,7 +254,7 @@ fn hear_cluster(context: &Context, event: Event<Cluster>) {
         Heard::Nothing => return,
         Heard::Changed { before: Some(before), after } if is_the_same(before.as_ref(), &after) => return,
         Heard::Changed { after, .. } => (after.namespace(), Some(after.name_any())),
-        Heard::Gone(cluster) => (cluster.namespace(), Some(cluster.name_any())),
+        Heard::Gone { object, .. } => (object.namespace(), Some(object.name_any())),
         Heard::All => (None, None),
     };
     for object in context.objects.all() {

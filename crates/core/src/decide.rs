@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 use crate::intent::Intent;
 use crate::observed::Observed;
-use crate::plan::{Decision, Look, Plan};
+use crate::plan::{Decision, Look, Plan, Standing};
 use crate::validate::{SpecErrors, ValidSpec};
 
 use aim::Aim;
@@ -45,6 +45,11 @@ impl Situation<'_> {
     pub fn boundary(&self) -> Option<Timestamp> {
         self.spec.ok().and_then(|spec| spec.schedule.next_change(self.now))
     }
+}
+
+/// Where an object stands of which nobody could find out what to do.
+pub fn unknown(situation: &Situation<'_>) -> Standing {
+    Standing { references: standing::references(situation), ..Standing::unknown() }
 }
 
 /// Decides what one pass does, or what it has to look at first. Each look is asked for once: what has been read is not

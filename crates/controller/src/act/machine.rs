@@ -48,7 +48,10 @@ impl Pass<'_> {
                 self.context.machines.wrote(machine);
                 Ok(())
             }
-            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) if is_not_found(&error) => {
+                self.context.machines.found_gone(self.key);
+                Ok(())
+            }
             Err(error) if is_another(&error) => Err(Trouble::Stale(format!("{what}: another took its place"))),
             Err(error) => Err(Trouble::of(&what, &error)),
         }
@@ -65,7 +68,10 @@ impl Pass<'_> {
                 }
                 Ok(())
             }
-            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) if is_not_found(&error) => {
+                self.context.machines.found_gone(self.key);
+                Ok(())
+            }
             Err(error) => Err(Trouble::of(&what, &error)),
         }
     }

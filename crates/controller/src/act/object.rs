@@ -71,7 +71,7 @@ impl Pass<'_> {
             Ok(mut object) => {
                 object.metadata.managed_fields = None;
                 if is_over(&object) {
-                    self.context.objects.found_gone(&object);
+                    self.context.count(&self.context.objects.found_gone(&object));
                 } else {
                     self.context.count(&self.context.objects.wrote(object.clone()));
                 }
@@ -79,7 +79,7 @@ impl Pass<'_> {
                 Ok(())
             }
             Err(error) if is_not_found(&error) => {
-                self.context.objects.found_gone(&self.object);
+                self.context.count(&self.context.objects.found_gone(&self.object));
                 Err(Trouble::Stale(format!("{what}: it is gone")))
             }
             Err(error) => Err(Trouble::of(what, &error)),

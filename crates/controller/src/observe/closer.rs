@@ -6,7 +6,7 @@ use fivespot_core::drain::{self, Kubelet};
 use fivespot_core::observed::{self, Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
 use fivespot_core::plan::Look;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 
 use super::{Eye, machine_slot, node};
@@ -64,20 +64,23 @@ impl Eye<'_> {
 
     async fn provider(&self, of: &Ref) -> Result<Slot<ProviderChild>, Trouble> {
         let Eye { context, key, object } = *self;
-        let kind = match context.kinds.find_in_any_version(of).await {
-            Ok(kind) => kind,
-            // Of a kind that is not served there is no object.
-            Err(Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => return Ok(Slot::Absent),
-            Err(trouble) => return Err(trouble),
-        };
-        let objects: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &kind);
+        let Some(kind) = self.kind(of).await? else { return Ok(Slot::Absent) };
         let what = format!("cannot read {} {}", of.kind, of.name);
-        match within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await? {
-            Ok(None) => {
-                // It may be that the whole kind is gone, and another version of it is not.
-                context.kinds.forget(of);
-                Ok(Slot::Absent)
+        let read = async |kind: &ApiResource| {
+            let objects: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, kind);
+            within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await
+        };
+        let mut found = read(&kind).await?;
+        if matches!(found, Ok(None)) {
+            // It may be that this version is not served any more, and another one is.
+            context.kinds.forget(of);
+            match self.kind(of).await? {
+                Some(now) if now.version != kind.version => found = read(&now).await?,
+                Some(_) | None => {}
             }
+        }
+        match found {
+            Ok(None) => Ok(Slot::Absent),
             Ok(Some(found)) if !is_owned_by(&found.metadata, &object.uid().unwrap_or_default()) => {
                 Ok(Slot::Foreign(found.metadata.uid.unwrap_or_default()))
             }
@@ -91,6 +94,15 @@ impl Eye<'_> {
                 }))
             }
             Err(error) => Err(Trouble::of(&what, &error)),
+        }
+    }
+
+    /// What a kind is called; of one that is not served there is no object.
+    async fn kind(&self, of: &Ref) -> Result<Option<ApiResource>, Trouble> {
+        match self.context.kinds.find_in_any_version(of).await {
+            Ok(kind) => Ok(Some(kind)),
+            Err(Trouble::Refused { references: Some(ReferencesValid::KindNotFound), .. }) => Ok(None),
+            Err(trouble) => Err(trouble),
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Api;
 use kube::runtime::watcher;
@@ -15,11 +15,11 @@ use tokio::time::Instant;
 
 use super::{ClusterKey, Means, Nodes, Watched, kubeconfig};
 use crate::queue::Key;
-use crate::trouble::{is_forbidden, is_not_found, told};
+use crate::trouble::{gist, is_forbidden, is_not_found, told};
 
 /// Key of the kubeconfig in its Secret.
 const SECRET_KEY: &str = "value";
-/// How long a cluster may take to tell what Nodes it has.
+/// How long a cluster may take to tell of its Nodes, and then of the next.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
 /// The first wait after a failure, doubled each time up to the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -213,42 +213,40 @@ impl Shared {
         let client = crate::client::client(config, &self.means.metrics).map_err(|error| told(&error))?;
         let nodes = Arc::new(Nodes::new(client));
         let mut stream = nodes.stream().boxed();
-        let heard_all = async {
-            loop {
-                match stream.next().await {
-                    Some(Ok(event)) => nodes.hear(event, &self.means.queue),
-                    Some(Err(error)) => {
-                        return Err(format!("{server} cannot be used: {}", fivespot_entry::chain(&error)));
-                    }
-                    None => return Err(format!("{server} ended the watch of its Nodes")),
+        while !nodes.is_synced() {
+            let answer = tokio::time::timeout(FIRST_ANSWER, stream.next()).await;
+            match answer.map_err(|_| format!("{server} did not answer within {} s", FIRST_ANSWER.as_secs()))? {
+                Some(Ok(event)) => nodes.hear(event, &self.means.queue),
+                Some(Err(error)) => {
+                    return Err(format!("{server} cannot be used: {}", gist(&fivespot_entry::chain(&error))));
                 }
-                if nodes.is_synced() {
-                    return Ok(());
-                }
+                None => return Err(format!("{server} ended the watch of its Nodes")),
             }
-        };
-        let answered = tokio::time::timeout(FIRST_ANSWER, heard_all).await;
-        answered.map_err(|_| format!("{server} did not answer within {} s", FIRST_ANSWER.as_secs()))??;
+        }
         Ok(Connection { nodes, stream })
     }
 
     /// Hears what the cluster tells for as long as it does.
     async fn follow(&self, connection: Connection, text: &str) {
         let Connection { nodes, mut stream } = connection;
+        // Whatever was suspected of the connection before has been found out.
+        let _ = self.suspected.notified().now_or_never();
         self.enter(State::Connected(Arc::clone(&nodes)));
         loop {
             tokio::select! {
                 event = stream.next() => match event {
                     Some(Ok(event)) => nodes.hear(event, &self.means.queue),
-                    Some(Err(_)) | None => return,
+                    Some(Err(_)) | None => break,
                 },
-                () = self.suspected.notified() => return,
+                () = self.suspected.notified() => break,
                 () = self.missed.notified() => match self.source().await {
                     Ok(Source::Kubeconfig(now)) if now == text => self.enter(State::Connected(Arc::clone(&nodes))),
-                    Ok(_) | Err(_) => return,
+                    Ok(_) | Err(_) => break,
                 },
             }
         }
+        // Nothing is heard of its Nodes from here on, until it is connected again.
+        self.enter(State::Sought);
     }
 
     /// Takes on a state, and calls everybody whom it concerns.

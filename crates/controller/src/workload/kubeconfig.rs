@@ -53,6 +53,9 @@ fn safe_cluster(cluster: Cluster) -> Result<Cluster, Refusal> {
         return Err(Refusal::Forbidden("insecure-skip-tls-verify"));
     }
     let server = cluster.server.ok_or(Refusal::Missing("server"))?;
+    if server.parse::<Uri>().is_ok_and(|it| it.authority().is_some_and(|it| it.as_str().contains('@'))) {
+        return Err(Refusal::Forbidden("a password in the server's URL"));
+    }
     if server.parse::<Uri>().ok().and_then(|it| it.scheme_str().map(str::to_owned)).as_deref() != Some("https") {
         return Err(Refusal::NotHttps(server));
     }

@@ -75,7 +75,7 @@ impl Nodes {
     pub(crate) fn new(client: Client) -> Self {
         Nodes {
             client,
-            cache: Cache::new(()),
+            cache: Cache::that_tells_again(()),
             watch: Mutex::default(),
             trouble: Mutex::default(),
             watched: Mutex::default(),
@@ -126,7 +126,7 @@ impl Nodes {
             Heard::Nothing => return,
             Heard::Changed { before: Some(before), after } if is_the_same(&before, &after) => return,
             Heard::Changed { after, .. } => Some(after.name_any()),
-            Heard::Gone(node) => Some(node.name_any()),
+            Heard::Gone { object, .. } => Some(object.name_any()),
             Heard::All => None,
         };
         self.call_about(name.as_deref(), queue);

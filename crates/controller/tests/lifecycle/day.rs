@@ -7,15 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
     let (test, controller) = a_cluster("day").await;
     controller.ready().await;
     let desk = Desk::new(&test, "desk-01");
-    let mut schedule = window(3, 3600);
-    desk.create(&schedule, &json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })).await;
+    let timeouts = json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" });
+    desk.create(&window(3600, 3600), &timeouts).await;
 
     let closed = desk.reaches(Phase::Inactive).await;
     assert_eq!(closed.in_schedule, Some(false));
@@ -23,6 +23,8 @@ async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
     assert!(closed.next_activation.is_some() && closed.next_cleanup.is_none());
     assert_eq!(desk.children().await, (false, false, false));
 
+    let mut schedule = window(2, 3600);
+    desk.reschedule(&schedule).await;
     let open = desk.runs().await;
     let object = desk.get().await;
     assert_eq!(open.in_schedule, Some(true));
@@ -77,6 +79,21 @@ async fn a_machine_comes_with_its_window_and_goes_gracefully_with_it() {
     assert!(over.node_ref.is_none() && over.provider_id.is_none() && over.shutdown_started_at.is_none());
     assert!(desk.nodes().get_opt(&desk.node_name()).await.unwrap().is_none());
     assert_eq!(condition(&over, "Ready"), ("False".into(), "ScheduleInactive".into()));
+    // Each transition is one line, with its object, phase and cause.
+    let log = controller.log();
+    for (from, phase) in
+        [("Inactive", "Pending"), ("Pending", "Active"), ("Active", "ShuttingDown"), ("ShuttingDown", "Inactive")]
+    {
+        let is_told = |line: &Value| {
+            line["message"] == "transition"
+                && line["from"] == from
+                && line["phase"] == phase
+                && line["cause"] != ""
+                && line["object"] == format!("{}/desk-01", test.name)
+        };
+        let lines = log.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok()).filter(is_told).count();
+        assert_eq!(lines, 1, "{from} to {phase}: {log}");
+    }
     told_once(&desk, &["MachineCreated", "ScheduleActivated", "ScheduleDeactivated", "MachineDeleted"]).await;
     test.close().await;
 }

@@ -2,12 +2,15 @@
 
 use std::process::Command;
 
+use fivespot_api::{Phase, keys};
 use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::process::Signal;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixtures::{CONTROLLER, Controller, Desk, a_cluster, always, testbed};
+use crate::fixtures::{CONTROLLER, Controller, Desk, always, budget, never, testbed};
 
 /// What an HTTP server on this host answers: the status line, and all of it.
 pub(crate) async fn get(port: u16, path: &str) -> (String, String) {
@@ -53,17 +56,45 @@ async fn told_to_stop_it_ends_in_order() {
 #[tokio::test]
 async fn it_is_never_refused_what_it_asks_for() {
     let testbed = testbed().await;
-    let (test, _controller) = a_cluster("allowed").await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    desk.runs().await;
-    desk.pod("web", &json!({})).await;
-    desk.delete().await;
-    desk.is_gone().await;
+    let test = testbed.namespace("allowed").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    // Without a kubeconfig all that it does to Nodes and pods it does as itself.
+    test.api::<Secret>().delete("edge-kubeconfig", &DeleteParams::default()).await.unwrap();
+    let _controller = Controller::start_in(testbed, &test).await;
+    let mark = testbed.audit().mark();
+    let desks = ["closed", "killed", "reclaimed", "deleted", "taken-back"].map(|name| Desk::new(&test, name));
+    for desk in &desks {
+        let taint = json!([{ "key": "example.com/lent", "effect": "NoSchedule" }]);
+        desk.create(&always(), &json!({ "killIfCommands": ["idea"], "nodeTaints": taint })).await;
+    }
+    for desk in &desks {
+        desk.runs().await;
+        desk.pod(desk.name, &json!({ "held-in": desk.name })).await;
+    }
+    let [closed, killed, reclaimed, deleted, taken_back] = &desks;
+    budget(&test.client, &test.name, taken_back.name, &json!({ "held-in": taken_back.name })).await;
+    taken_back.reschedule(&never()).await;
+    taken_back.until("held", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
+    taken_back.reschedule(&always()).await;
+    closed.reschedule(&never()).await;
+    killed.edit(&json!({ "spec": { "killSwitch": true } })).await;
+    let request = json!({ "metadata": { "annotations": { keys::RECLAIM_REQUESTED_ANNOTATION: "true" } } });
+    reclaimed.nodes().patch(&reclaimed.node_name(), &PatchParams::default(), &Patch::Merge(&request)).await.unwrap();
+    deleted.delete().await;
+    closed.reaches(Phase::Inactive).await;
+    killed.reaches(Phase::Terminated).await;
+    reclaimed.reaches(Phase::Disabled).await;
+    deleted.is_gone().await;
+    taken_back.runs().await;
     testbed.audit().caught_up(&test.client).await;
+    let sent = testbed.audit().since(mark).by(CONTROLLER).filter(|it| it.uri.contains(&test.name));
+    for (verb, target) in [("patch", "nodes"), ("create", "pods/eviction"), ("delete", "pods"), ("get", "secrets")] {
+        let done = sent.0.iter().any(|it| it.verb == verb && it.target() == target);
+        assert!(done, "{verb} {target} was not even tried");
+    }
     // Whatever has no namespace counts too; in one that is on its way out everybody is refused everything.
     let here = |it: &AuditEntry| it.namespace.is_empty() || it.namespace == test.name;
-    let refused = testbed.audit().entries().by(CONTROLLER).filter(|it| it.code == 403 && here(it));
+    let refused = testbed.audit().since(mark).by(CONTROLLER).filter(|it| it.code == 403 && here(it));
     assert!(refused.is_empty(), "{refused:#?}");
     test.close().await;
 }

@@ -7,7 +7,9 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Desk, SOON, a_cluster, always, condition, machine_resource, never, references};
+use crate::fixtures::{
+    CONTROLLER, Desk, SOON, a_cluster, always, condition, machine_resource, never, references, testbed,
+};
 
 async fn somebody_elses(api: &Api<DynamicObject>, resource: &ApiResource, name: &str, data: Value) {
     api.create(&PostParams::default(), &DynamicObject::new(name, resource).data(data)).await.unwrap();
@@ -77,6 +79,30 @@ async fn what_the_status_is_made_to_say_gets_nobody_to_delete_anything() {
     desk.delete().await;
     desk.is_gone().await;
     configs.get("precious").await.unwrap();
+    test.close().await;
+}
+
+#[tokio::test]
+async fn a_status_that_somebody_empties_is_filled_again_and_causes_no_storm() {
+    let testbed = testbed().await;
+    let (test, _controller) = a_cluster("emptied").await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({})).await;
+    let before = desk.runs().await;
+    let mark = testbed.audit().mark();
+    let emptied = json!({ "status": { "bootstrapRef": null, "infrastructureRef": null, "machineRef": null } });
+    desk.api().patch_status("desk-01", &PatchParams::default(), &Patch::Merge(&emptied)).await.unwrap();
+    let refs = (before.machine_ref, before.bootstrap_ref, before.infrastructure_ref);
+    desk.until("filled", |it| {
+        (&it.machine_ref, &it.bootstrap_ref, &it.infrastructure_ref) == (&refs.0, &refs.1, &refs.2)
+    })
+    .await;
+    testbed.audit().caught_up(&test.client).await;
+    let sent = testbed.audit().since(mark).by(CONTROLLER).in_namespace(&test.name);
+    assert!(sent.len() < 12, "{sent:#?}");
+    desk.delete().await;
+    desk.is_gone().await;
+    assert_eq!(desk.children().await, (false, false, false));
     test.close().await;
 }
 

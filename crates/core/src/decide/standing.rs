@@ -56,7 +56,7 @@ fn reclaim(situation: &Situation<'_>) -> Option<ReclaimStatus> {
 }
 
 /// Whether what the spec names can be used.
-fn references(situation: &Situation<'_>) -> ReferencesValid {
+pub(super) fn references(situation: &Situation<'_>) -> ReferencesValid {
     let seen = situation.seen;
     if let Some(wrong) = situation.spec.err().and_then(SpecErrors::reference) {
         return wrong;

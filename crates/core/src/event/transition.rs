@@ -33,8 +33,10 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
     }
     // The switch is turned by an edit of the spec; what else happens to the condition meanwhile is no news of it.
     let edited = before.observed_generation != after.observed_generation;
+    // One that was turned on during a reclaim counts from its end on.
+    let reclaimed = matches!(before.phase, Some(Phase::EmergencyRemove | Phase::Disabled));
     match (is(before, Ready::KillSwitchActive), is(after, Ready::KillSwitchActive)) {
-        (false, true) if edited => events.push(told(Reason::KillSwitchActivated)),
+        (false, true) if edited || reclaimed => events.push(told(Reason::KillSwitchActivated)),
         (true, false) if edited && done.failure.is_none() && !is(after, Ready::EmergencyReclaim) => {
             events.push(Event::new(Reason::KillSwitchReset, "killSwitch is off: back to the schedule"));
         }
