@@ -13,6 +13,7 @@ mod metrics;
 mod phases;
 mod process;
 mod strangers;
+mod taints;
 mod tenants;
 mod troubles;
 mod versions;
