@@ -81,7 +81,7 @@ pub const BOOTSTRAP: InlineRules = InlineRules {
     groups: keys::BOOTSTRAP_GROUPS,
     group_present: "spec.bootstrapSpec.apiVersion must use a namespaced API group",
     group_allowed: "spec.bootstrapSpec.apiVersion must be from an allowed group: bootstrap.cluster.x-k8s.io or \
-                    k0smotron.io",
+                    k0smotron.io, with a version such as 'v1beta1'",
     kind_present: "spec.bootstrapSpec.kind must not be empty",
     kind_allowed: "spec.bootstrapSpec.kind must not end in 'Template' or 'Cluster' and must not be 'JoinTokenRequest'",
     namespace: "spec.bootstrapSpec.namespace must be empty or the namespace of the ScheduledMachine",
@@ -93,7 +93,7 @@ pub const INFRASTRUCTURE: InlineRules = InlineRules {
     groups: keys::INFRASTRUCTURE_GROUPS,
     group_present: "spec.infrastructureSpec.apiVersion must use a namespaced API group",
     group_allowed: "spec.infrastructureSpec.apiVersion must be from an allowed group: infrastructure.cluster.x-k8s.io or \
-                    k0smotron.io",
+                    k0smotron.io, with a version such as 'v1beta1'",
     kind_present: "spec.infrastructureSpec.kind must not be empty",
     kind_allowed: "spec.infrastructureSpec.kind must not end in 'Template' or 'Cluster' and must not be \
                    'JoinTokenRequest'",
