@@ -127,6 +127,42 @@ async fn the_largest_bad_objects_are_refused_for_what_is_wrong_with_them() {
     test.close().await;
 }
 
+/// An edit of the last entry of every list and of the end of every text, as long as before: that a field is not as it was
+/// is seen at its very end, and then its rules are asked.
+fn changed_at_the_end(manifest: &Value) -> Value {
+    let last = key(317, 63).replace('/', "~1");
+    let (label, annotation) =
+        (format!("/machineTemplate/labels/{last}"), format!("/machineTemplate/annotations/{last}"));
+    let schedule: &[(&str, &str)] = if manifest["spec"]["schedule"]["cron"].is_null() {
+        &[("/schedule/daysOfWeek/31", "sat"), ("/schedule/hoursOfDay/31", "8"), ("/schedule/overrides/255/until", "2Z")]
+    } else {
+        &[("/schedule/cron", "1"), ("/schedule/duration", "399s")]
+    };
+    let others: &[(&str, &str)] = &[
+        ("/clusterName", "d"),
+        ("/gracefulShutdownTimeout", "399s"),
+        ("/nodeDrainTimeout", "399s"),
+        ("/killIfCommands/99", "l"),
+        ("/bootstrapSpec/apiVersion", "2"),
+        ("/bootstrapSpec/kind", "y"),
+        ("/infrastructureSpec/apiVersion", "2"),
+        ("/infrastructureSpec/kind", "y"),
+        ("/machineTemplate/version", "y"),
+        (&label, "w"),
+        (&annotation, "!"),
+        ("/nodeTaints/31/value", "w"),
+    ];
+    let mut spec = manifest["spec"].clone();
+    for (pointer, end) in schedule.iter().chain(others) {
+        let field = spec.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer}"));
+        let before = field.as_str().unwrap();
+        let after = format!("{}{end}", &before[..before.len() - end.len()]);
+        assert_ne!(before, after, "{pointer}");
+        *field = after.into();
+    }
+    spec
+}
+
 /// Had a rule more than a quarter of its limit, four of it would be too much.
 #[tokio::test]
 async fn every_rule_could_be_asked_four_times_over() {
@@ -144,11 +180,15 @@ async fn every_rule_could_be_asked_four_times_over() {
         .await;
     }
     for manifest in [largest(), largest_cron()] {
-        let Answer { refusal, headers, .. } = dry_run(&within, &manifest).await;
+        let Answer { object: stored, refusal, headers, .. } = create(&within, &manifest).await;
         assert!(refusal.is_none() && headers.is_empty(), "{refusal:?} {headers:?}");
+        let Answer { refusal, headers, .. } = dry_run_spec(&within, &stored, &changed_at_the_end(&manifest)).await;
+        assert!(refusal.is_none() && headers.is_empty(), "an edit: {refusal:?} {headers:?}");
     }
-    let told = dry_run(&beyond, &largest()).await.headers.concat();
-    assert!(told.contains("cost"), "{told}");
+    let Answer { object: stored, headers, .. } = create(&beyond, &largest()).await;
+    assert!(headers.concat().contains("cost"), "{headers:?}");
+    let headers = dry_run_spec(&beyond, &stored, &changed_at_the_end(&largest())).await.headers;
+    assert!(headers.concat().contains("cost"), "an edit: {headers:?}");
     within.close().await;
     beyond.close().await;
 }
