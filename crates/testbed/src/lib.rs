@@ -20,6 +20,7 @@
 //! [`process`]).
 
 mod access;
+mod account;
 pub mod artifacts;
 pub mod audit;
 pub mod capi;
@@ -43,6 +44,7 @@ mod token;
 pub mod wait;
 
 pub use access::Access;
+pub use account::allow;
 pub use control_plane::{ControlPlane, ControlPlaneOptions, StartError};
 pub use fault_proxy::FaultProxy;
 pub use namespace::TestNamespace;

@@ -24,7 +24,7 @@ pub struct TestNamespace {
     pub name: String,
     /// An admin client in the runtime of the test.
     pub client: Client,
-    access: Access,
+    pub(crate) access: Access,
     evidence: std::path::PathBuf,
 }
 

@@ -14,7 +14,7 @@ const LIFETIME_SECONDS: i64 = 30 * 24 * 60 * 60;
 impl ControlPlane {
     /// The access of a `ServiceAccount`, by a token the API server issues for it (`TokenRequest`).
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Access, kube::Error> {
-        self.request_token(namespace, name, None).await
+        request(self.admin(), namespace, name, None).await
     }
 
     /// The same with a token bound to a Node, as the kubelet of that Node mounts it into a pod: the API server then
@@ -31,20 +31,21 @@ impl ControlPlane {
             name: Some(node.to_owned()),
             uid: None,
         };
-        self.request_token(namespace, name, Some(bound)).await
+        request(self.admin(), namespace, name, Some(bound)).await
     }
+}
 
-    async fn request_token(
-        &self,
-        namespace: &str,
-        name: &str,
-        bound_object_ref: Option<BoundObjectReference>,
-    ) -> Result<Access, kube::Error> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
-        let spec = TokenRequestSpec { audiences: None, bound_object_ref, expiration_seconds: Some(LIFETIME_SECONDS) };
-        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
-        let token = answer.status.and_then(|status| status.token).expect("a TokenRequest that was granted has a token");
-        Ok(self.admin().with_token(token))
-    }
+/// Asks for a token, as admin.
+pub(crate) async fn request(
+    admin: &Access,
+    namespace: &str,
+    name: &str,
+    bound_object_ref: Option<BoundObjectReference>,
+) -> Result<Access, kube::Error> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.client(), namespace);
+    let spec = TokenRequestSpec { audiences: None, bound_object_ref, expiration_seconds: Some(LIFETIME_SECONDS) };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    let token = answer.status.and_then(|status| status.token).expect("a TokenRequest that was granted has a token");
+    Ok(admin.with_token(token))
 }

@@ -7,13 +7,13 @@ use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
 use fivespot_testbed::process::Signal;
 use fivespot_testbed::redirector::Redirector;
 use fivespot_testbed::wait::eventually;
-use fivespot_testbed::{Access, FaultProxy, TestNamespace};
+use fivespot_testbed::{FaultProxy, TestNamespace, allow};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fixtures::{Controller, Desk, SOON, always, condition, never, testbed};
 
@@ -112,8 +112,8 @@ async fn a_kubeconfig_that_may_not_do_enough_is_told_and_causes_no_storm() {
     let testbed = testbed().await;
     let test = testbed.namespace("too little").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let nodes_only = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"] }]);
-    let little = account(&test, "little", &nodes_only).await;
+    let nodes_only = allow("", &["nodes"], &["get", "list", "watch", "patch"]);
+    let little = test.account_everywhere("little", vec![nodes_only]).await.unwrap();
 
     let desk = Desk::new(&test, "desk-01");
     let mut controller = Controller::start_in(testbed, &test).await;
@@ -133,28 +133,6 @@ async fn a_kubeconfig_that_may_not_do_enough_is_told_and_causes_no_storm() {
     let asked = testbed.audit().since(mark).by(&format!("system:serviceaccount:{}:little", test.name));
     assert!(asked.len() < 100, "{}", asked.len());
     test.close().await;
-}
-
-/// An account of the test's own that may do just this.
-async fn account(test: &TestNamespace, name: &str, rules: &Value) -> Access {
-    let plane = testbed().await.control_plane();
-    let role = format!("{}-{name}", test.name);
-    let manifest = json!({ "apiVersion": "v1", "kind": "List", "items": [
-        { "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": test.name } },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role },
-            "rules": rules,
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": test.name }],
-        },
-    ] });
-    let file = plane.run_dir().path().join(format!("{role}.json"));
-    std::fs::write(&file, manifest.to_string()).unwrap();
-    plane.apply(&file).await.unwrap();
-    plane.service_account(&test.name, name).await.unwrap()
 }
 
 #[tokio::test]
@@ -205,7 +183,7 @@ async fn a_kubeconfig_that_may_not_be_read_is_told_with_the_binding_that_is_miss
     let testbed = testbed().await;
     let test = testbed.namespace("not given").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let access = account(&test, "tied", &json!(rules_of(&test, "5spot-controller").await)).await;
+    let access = test.account_everywhere("tied", rules_of(&test, "5spot-controller").await).await.unwrap();
     let _controller = Controller::start_as(testbed, &access, &["--namespace", &test.name]);
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({})).await;
@@ -238,7 +216,7 @@ async fn a_management_cluster_that_does_not_show_its_nodes_is_told() {
     let mut rules =
         [rules_of(&test, "5spot-controller").await, rules_of(&test, "5spot-workload-access").await].concat();
     rules.retain(|it| it.resources.as_ref().is_some_and(|it| *it != ["nodes"]));
-    let access = account(&test, "blind", &json!(rules)).await;
+    let access = test.account_everywhere("blind", rules).await.unwrap();
     let mut blind = Controller::start_as(testbed, &access, &["--namespace", &test.name]);
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({})).await;

@@ -2,33 +2,13 @@
 //! policy refuses by itself is tested with the policy.
 
 use fivespot_api::{Phase, ScheduledMachine};
-use fivespot_testbed::TestNamespace;
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use fivespot_testbed::allow;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fixtures::{Controller, Desk, always, condition, machine_resource, references, testbed};
-
-/// A client that may create ScheduledMachines in this namespace.
-async fn tenant(test: &TestNamespace) -> Client {
-    async fn create<K>(test: &TestNamespace, object: Value)
-    where
-        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
-    {
-        test.api::<K>().create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    }
-    let named = json!({ "name": "tenant" });
-    create::<ServiceAccount>(test, json!({ "metadata": named })).await;
-    let rule = json!({ "apiGroups": ["5spot.finos.org"], "resources": ["scheduledmachines"], "verbs": ["create"] });
-    create::<Role>(test, json!({ "metadata": named, "rules": [rule] })).await;
-    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant" });
-    let subject = json!({ "kind": "ServiceAccount", "name": "tenant", "namespace": test.name });
-    create::<RoleBinding>(test, json!({ "metadata": named, "roleRef": role, "subjects": [subject] })).await;
-    testbed().await.control_plane().service_account(&test.name, "tenant").await.unwrap().client()
-}
 
 async fn create_as(tenant: &Client, namespace: &str, object: &ScheduledMachine) -> Result<(), String> {
     let api: Api<ScheduledMachine> = Api::namespaced(tenant.clone(), namespace);
@@ -41,7 +21,8 @@ async fn a_tenant_gets_at_nobody_elses_cluster_kubeconfig_or_machine() {
     let (theirs, own) = (testbed.namespace("victim").await, testbed.namespace("tenant").await);
     testbed.cluster(&theirs, "edge").await.unwrap();
     testbed.cluster(&own, "own").await.unwrap();
-    let tenant = tenant(&own).await;
+    let create_only = allow("5spot.finos.org", &["scheduledmachines"], &["create"]);
+    let tenant = own.account("tenant", vec![create_only]).await.unwrap().client();
     let _controller = Controller::start_in(testbed, &own).await;
 
     // Their namespace, and what is in it.
@@ -50,7 +31,16 @@ async fn a_tenant_gets_at_nobody_elses_cluster_kubeconfig_or_machine() {
     let refused = create_as(&tenant, &theirs.name, &object).await.unwrap_err();
     assert!(refused.contains(&format!("in the namespace \"{}\"", theirs.name)), "{refused}");
     let secrets: Api<Secret> = Api::namespaced(tenant.clone(), &theirs.name);
-    assert!(secrets.get("edge-kubeconfig").await.is_err());
+    let Err(kube::Error::Api(refused)) = secrets.get("edge-kubeconfig").await else {
+        panic!("a Secret was given away")
+    };
+    let who = format!("User \"system:serviceaccount:{}:tenant\"", own.name);
+    let words = format!(
+        "secrets \"edge-kubeconfig\" is forbidden: {who} cannot get resource \"secrets\" in API group \"\" in the \
+         namespace \"{}\"",
+        theirs.name
+    );
+    assert_eq!((refused.code, &refused.message), (403, &words));
 
     // Their Cluster and its kubeconfig: by its name there is none here, and a name is no path.
     create_as(&tenant, &own.name, &object).await.unwrap();

@@ -1,41 +1,18 @@
 //! Somebody who may create ScheduledMachines in one namespace, and nothing else, reaches for more.
 
 use fivespot_core::validate::rules;
-use fivespot_testbed::{TestNamespace, Testbed};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::Client;
-use kube::api::PostParams;
+use fivespot_testbed::allow;
 use serde_json::{Value, json};
 
 use crate::installed::{example, installed};
 use crate::requests::create_as;
 
-/// A client that may create ScheduledMachines in this namespace.
-async fn tenant(testbed: &Testbed, test: &TestNamespace) -> Client {
-    let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "tenant" } })).unwrap();
-    let role: Role = serde_json::from_value(json!({
-        "metadata": { "name": "tenant" },
-        "rules": [{ "apiGroups": ["5spot.finos.org"], "resources": ["scheduledmachines"], "verbs": ["create"] }],
-    }))
-    .unwrap();
-    let binding: RoleBinding = serde_json::from_value(json!({
-        "metadata": { "name": "tenant" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant" },
-        "subjects": [{ "kind": "ServiceAccount", "name": "tenant", "namespace": test.name }],
-    }))
-    .unwrap();
-    test.api().create(&PostParams::default(), &account).await.unwrap();
-    test.api().create(&PostParams::default(), &role).await.unwrap();
-    test.api().create(&PostParams::default(), &binding).await.unwrap();
-    testbed.control_plane().service_account(&test.name, "tenant").await.unwrap().client()
-}
-
 #[tokio::test]
 async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_not_theirs() {
     let testbed = installed().await.testbed;
     let test = testbed.namespace("tenant").await;
-    let tenant = tenant(testbed, &test).await;
+    let create_only = allow("5spot.finos.org", &["scheduledmachines"], &["create"]);
+    let tenant = test.account("tenant", vec![create_only]).await.unwrap().client();
     let attempts: &[(&str, Value, &str)] = &[
         ("/spec/bootstrapSpec/namespace", json!("kube-system"), rules::BOOTSTRAP.namespace),
         ("/spec/infrastructureSpec/namespace", json!("kube-system"), rules::INFRASTRUCTURE.namespace),
