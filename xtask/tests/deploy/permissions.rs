@@ -14,6 +14,7 @@ use crate::rendered::root;
 
 const SOON: Duration = Duration::from_mins(5);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
 async fn installed(name: &str, directory: &str) -> ControlPlane {
     let options = ControlPlaneOptions::named(name).without_controller_manager().without_scheduler();
@@ -39,11 +40,13 @@ async fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Result<
     }
 }
 
+/// What RBAC refuses.
 async fn all_refused(access: &Access, tried: &[(&str, &str, Value)]) {
     let client = access.client();
     for (method, path, body) in tried {
         let answer = ask(&client, method, path, body).await;
-        assert_eq!(answer.as_ref().map_err(|it| it.0), Err(403), "{method} {path}: {answer:?}");
+        let by_rbac = answer.as_ref().is_err_and(|it| it.1.contains("User \"") && it.1.contains("\" cannot "));
+        assert!(by_rbac && answer.as_ref().is_err_and(|it| it.0 == 403), "{method} {path}: {answer:?}");
     }
 }
 
@@ -96,7 +99,12 @@ async fn the_controller_cannot_help_itself_to_more() {
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/scheduledmachines.5spot.finos.org",
                 json!({}),
             ),
-            ("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/a", Value::Null),
+            ("DELETE", &format!("{ADMISSION}/validatingadmissionpolicies/scheduledmachine-validation"), Value::Null),
+            (
+                "DELETE",
+                &format!("{ADMISSION}/validatingadmissionpolicybindings/scheduledmachine-validation-binding"),
+                Value::Null,
+            ),
             // Machines of others by the dozen, Nodes, and programs of its own.
             ("DELETE", "/apis/cluster.x-k8s.io/v1beta2/namespaces/team-a/machines", Value::Null),
             ("PATCH", "/apis/cluster.x-k8s.io/v1beta2/namespaces/team-a/clusters/edge", json!({})),
@@ -146,34 +154,110 @@ async fn make_node(client: &Client, name: &str) {
     Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
 }
 
-#[tokio::test]
-async fn the_agent_writes_its_three_annotations_on_its_own_node_and_nothing_else() {
-    let plane = installed("agent", "deploy/node-agent").await;
-    let admin = plane.client();
+const OTHER_NODE: &str = "the reclaim agent of Node mine may not touch Node other";
+const NO_NODE: &str =
+    "the token of the reclaim agent names no Node: it needs Kubernetes 1.32 or newer and a token of its own pod";
+const UPDATE_ALONE: &str = "the reclaim agent may only update its Node, not create, delete or connect to one";
+const NO_SUBRESOURCE: &str = "the reclaim agent may not write the status or another subresource of a Node";
+const THREE_ANNOTATIONS: &str = "of a Node's annotations the reclaim agent may write only its own three";
+const NOTHING_ELSE: &str =
+    "the reclaim agent may write only its annotations, not the labels, the spec or anything else of a Node";
+
+/// The words in which the policy, and nobody else, refused it.
+async fn told_by_the_policy(access: &Access, method: &str, path: &str, body: &Value) -> Result<String, String> {
+    let policy = "ValidatingAdmissionPolicy '5spot-reclaim-agent-scope' with binding '5spot-reclaim-agent-scope' \
+                  denied request: ";
+    let answer = ask(&access.client(), method, path, body).await;
+    let told = answer.as_ref().err().filter(|it| it.0 == 403).and_then(|it| it.1.split_once(policy));
+    told.map(|it| it.1.to_owned()).ok_or_else(|| format!("{method} {path}: {answer:?}"))
+}
+
+async fn all_refused_by_the_policy(access: &Access, tried: &[(&str, &str, Value, &str)]) {
+    for (method, path, body, words) in tried {
+        let told = told_by_the_policy(access, method, path, body).await;
+        assert_eq!(told.as_deref(), Ok(*words), "{method} {path} {body}");
+    }
+}
+
+/// Two Nodes, and the agent of one of them.
+async fn with_an_agent(name: &str) -> (ControlPlane, Access) {
+    let plane = installed(name, "deploy/node-agent").await;
     for name in ["mine", "other"] {
-        make_node(&admin, name).await;
+        make_node(&plane.client(), name).await;
     }
     let agent = plane.service_account_on_node("5spot-system", "5spot-reclaim-agent", "mine").await.unwrap();
     eventually("the policy is in force", SOON, async || {
-        ask(&agent.client(), "PATCH", "/api/v1/nodes/other", &request()).await.is_err()
+        told_by_the_policy(&agent, "PATCH", "/api/v1/nodes/other", &request()).await
     })
     .await;
+    (plane, agent)
+}
 
-    let labels = |value: Value| json!({ "metadata": { "labels": value } });
-    let annotations = |value: Value| json!({ "metadata": { "annotations": value } });
+fn labels(value: &Value) -> Value {
+    json!({ "metadata": { "labels": value } })
+}
+
+fn annotations(value: &Value) -> Value {
+    json!({ "metadata": { "annotations": value } })
+}
+
+#[tokio::test]
+async fn the_agent_writes_its_three_annotations_on_its_own_node_and_nothing_else() {
+    let (plane, agent) = with_an_agent("agent").await;
+    let (mine, other) = ("/api/v1/nodes/mine", "/api/v1/nodes/other");
+    let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "other", "uid": "1" }]);
+    let taints = json!([{ "key": "a", "effect": "NoExecute" }]);
+    all_refused_by_the_policy(
+        &agent,
+        &[
+            ("PATCH", other, request(), OTHER_NODE),
+            ("PATCH", mine, annotations(&json!({ "5spot.finos.org/cordoned-by": "me" })), THREE_ANNOTATIONS),
+            ("PATCH", mine, annotations(&json!({ "kept": "no" })), THREE_ANNOTATIONS),
+            ("PATCH", mine, annotations(&json!({ "kept": null })), THREE_ANNOTATIONS),
+            ("PATCH", mine, labels(&json!({ "5spot.finos.org/reclaim-agent": "enabled" })), NOTHING_ELSE),
+            ("PATCH", mine, labels(&json!({ "kept": null })), NOTHING_ELSE),
+            ("PATCH", mine, json!({ "metadata": { "finalizers": null } }), NOTHING_ELSE),
+            ("PATCH", mine, json!({ "metadata": { "ownerReferences": owner } }), NOTHING_ELSE),
+            ("PATCH", mine, json!({ "spec": { "unschedulable": true } }), NOTHING_ELSE),
+            ("PATCH", mine, json!({ "spec": { "taints": taints } }), NOTHING_ELSE),
+        ],
+    )
+    .await;
+    let unbound = plane.service_account("5spot-system", "5spot-reclaim-agent").await.unwrap();
+    all_refused_by_the_policy(&unbound, &[("PATCH", mine, request(), NO_NODE)]).await;
+
+    // What it is there for, and taking it back.
+    let nodes: Api<Node> = Api::all(agent.client());
+    nodes.patch("mine", &PatchParams::default(), &Patch::Merge(&request())).await.unwrap();
+    let cleared = annotations(&json!({ "5spot.finos.org/reclaim-requested": null }));
+    nodes.patch("mine", &PatchParams::default(), &Patch::Merge(&cleared)).await.unwrap();
+    nodes.get("mine").await.unwrap();
+    let configured: Api<ConfigMap> = Api::namespaced(agent.client(), "5spot-system");
+    configured.list(&kube::api::ListParams::default()).await.unwrap();
+    // Others are not held to it.
+    Api::<Node>::all(plane.client())
+        .patch("mine", &PatchParams::default(), &Patch::Merge(&labels(&json!({ "kept": "no" }))))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_agent_cannot_help_itself_to_more() {
+    let (_plane, agent) = with_an_agent("agent-may-not").await;
+    let admin = json!({
+        "metadata": { "name": "mine" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "5spot-reclaim-agent", "namespace": "5spot-system" }],
+    });
+    let everything = json!({ "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
+    let policy = format!("{ADMISSION}/validatingadmissionpolicies/5spot-reclaim-agent-scope");
+    let binding = format!("{ADMISSION}/validatingadmissionpolicybindings/5spot-reclaim-agent-scope");
+    let toothless = json!({ "spec": { "validationActions": ["Audit"] } });
     all_refused(
         &agent,
         &[
-            ("PATCH", "/api/v1/nodes/other", request()),
-            ("PATCH", "/api/v1/nodes/mine", labels(json!({ "5spot.finos.org/reclaim-agent": "enabled" }))),
-            ("PATCH", "/api/v1/nodes/mine", labels(json!({ "kept": null }))),
-            ("PATCH", "/api/v1/nodes/mine", annotations(json!({ "5spot.finos.org/cordoned-by": "me" }))),
-            ("PATCH", "/api/v1/nodes/mine", annotations(json!({ "kept": "no" }))),
-            ("PATCH", "/api/v1/nodes/mine", annotations(json!({ "kept": null }))),
-            ("PATCH", "/api/v1/nodes/mine", json!({ "metadata": { "finalizers": null } })),
-            ("PATCH", "/api/v1/nodes/mine", json!({ "spec": { "unschedulable": true } })),
-            ("PATCH", "/api/v1/nodes/mine", json!({ "spec": { "taints": [{ "key": "a", "effect": "NoExecute" }] } })),
             ("PATCH", "/api/v1/nodes/mine/status", json!({ "status": { "phase": "Terminated" } })),
+            ("PUT", "/api/v1/nodes/mine", named("mine")),
             ("DELETE", "/api/v1/nodes/mine", Value::Null),
             ("GET", "/api/v1/nodes", Value::Null),
             ("GET", "/api/v1/pods", Value::Null),
@@ -182,26 +266,59 @@ async fn the_agent_writes_its_three_annotations_on_its_own_node_and_nothing_else
             ("POST", "/api/v1/namespaces/5spot-system/configmaps", named("mine")),
             ("PATCH", "/api/v1/namespaces/5spot-system/configmaps/reclaim-agent-other", json!({ "data": {} })),
             ("GET", "/apis/5spot.finos.org/v1alpha1/scheduledmachines", Value::Null),
+            // More permissions.
+            ("POST", &format!("{RBAC}/clusterrolebindings"), admin.clone()),
+            ("POST", &format!("{RBAC}/namespaces/5spot-system/rolebindings"), admin),
+            ("PATCH", &format!("{RBAC}/clusterroles/5spot-reclaim-agent"), everything.clone()),
+            ("PATCH", &format!("{RBAC}/namespaces/5spot-system/roles/5spot-reclaim-agent"), everything),
+            ("POST", "/api/v1/namespaces/5spot-system/serviceaccounts/5spot-reclaim-agent/token", json!({})),
+            // Fewer limits.
+            ("DELETE", &policy, Value::Null),
+            ("PATCH", &policy, json!({ "spec": { "failurePolicy": "Ignore" } })),
+            ("DELETE", &binding, Value::Null),
+            ("PATCH", &binding, toothless),
         ],
     )
     .await;
-    let (_, message) = ask(&agent.client(), "PATCH", "/api/v1/nodes/other", &request()).await.unwrap_err();
-    assert!(message.contains("the reclaim agent of Node mine may not touch Node other"), "{message}");
-    let unbound = plane.service_account("5spot-system", "5spot-reclaim-agent").await.unwrap();
-    let (_, message) = ask(&unbound.client(), "PATCH", "/api/v1/nodes/mine", &request()).await.unwrap_err();
-    assert!(message.contains("names no Node"), "{message}");
+}
 
-    // What it is there for, and taking it back.
-    let nodes: Api<Node> = Api::all(agent.client());
-    nodes.patch("mine", &PatchParams::default(), &Patch::Merge(&request())).await.unwrap();
-    let cleared = annotations(json!({ "5spot.finos.org/reclaim-requested": null }));
-    nodes.patch("mine", &PatchParams::default(), &Patch::Merge(&cleared)).await.unwrap();
-    nodes.get("mine").await.unwrap();
-    let configured: Api<ConfigMap> = Api::namespaced(agent.client(), "5spot-system");
-    configured.list(&kube::api::ListParams::default()).await.unwrap();
-    // Others are not held to it.
-    Api::<Node>::all(admin)
-        .patch("mine", &PatchParams::default(), &Patch::Merge(&labels(json!({ "kept": "no" }))))
-        .await
-        .unwrap();
+/// As if a later role, or one of somebody else, had given it all that RBAC can give on Nodes.
+#[tokio::test]
+async fn the_policy_holds_whatever_the_agent_is_given_on_nodes() {
+    let (plane, agent) = with_an_agent("agent-given-more").await;
+    let more = "given-more";
+    let role = json!({ "metadata": { "name": more }, "rules": [{
+        "apiGroups": [""], "resources": ["nodes", "nodes/status", "nodes/proxy"],
+        "verbs": ["get", "create", "update", "patch", "delete", "deletecollection"],
+    }] });
+    let binding = json!({
+        "metadata": { "name": more },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": more },
+        "subjects": [{ "kind": "ServiceAccount", "name": "5spot-reclaim-agent", "namespace": "5spot-system" }],
+    });
+    for (path, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        ask(&plane.client(), "POST", &format!("{RBAC}/{path}"), &object).await.unwrap();
+    }
+    let (mine, status) = ("/api/v1/nodes/mine", "/api/v1/nodes/mine/status");
+    eventually("RBAC lets it through", SOON, async || told_by_the_policy(&agent, "DELETE", mine, &Value::Null).await)
+        .await;
+
+    let terminated = json!({ "status": { "phase": "Terminated" } });
+    all_refused_by_the_policy(
+        &agent,
+        &[
+            ("PATCH", status, terminated.clone(), NO_SUBRESOURCE),
+            // Not even what it may write elsewhere.
+            ("PATCH", status, request(), NO_SUBRESOURCE),
+            ("PATCH", "/api/v1/nodes/other/status", terminated, NO_SUBRESOURCE),
+            ("PUT", mine, named("mine"), THREE_ANNOTATIONS),
+            ("PUT", "/api/v1/nodes/other", named("other"), OTHER_NODE),
+            ("DELETE", mine, Value::Null, UPDATE_ALONE),
+            ("DELETE", "/api/v1/nodes", Value::Null, UPDATE_ALONE),
+            ("POST", "/api/v1/nodes", named("another"), UPDATE_ALONE),
+            ("GET", "/api/v1/nodes/mine/proxy/pods", Value::Null, UPDATE_ALONE),
+        ],
+    )
+    .await;
+    ask(&agent.client(), "PATCH", mine, &request()).await.unwrap();
 }
