@@ -1,6 +1,8 @@
 //! What the Dockerfile makes, as far as it can be made without a container engine: a binary that needs nothing else.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod name_server;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +12,8 @@ use fivespot_testbed::control_plane::ADMIN;
 use fivespot_testbed::process::Process;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
+
+use self::name_server::{NameServer, SERVICE};
 
 const SOON: Duration = Duration::from_mins(5);
 
@@ -45,7 +49,8 @@ fn its_user_is_the_one_that_the_deployment_demands() {
     }
 }
 
-/// Builds the controller as the Dockerfile does, except for how much it is optimised.
+/// Builds the controller as the Dockerfile does, except that it is not optimised and that paths stay in it: neither has to
+/// do with what it needs at run time.
 fn build() -> PathBuf {
     let flags = told("RUSTFLAGS=\"");
     let flags = flags.split(" --remap").next().unwrap();
@@ -64,32 +69,64 @@ fn build() -> PathBuf {
     target.join(host).join("debug/5spot")
 }
 
-#[tokio::test]
-async fn the_binary_needs_nothing_but_itself() {
+/// The name of the API server, which is in its certificate.
+const NAME: &str = "kubernetes.default.svc";
+
+/// Lets the binary look for the API server by its name, from a root directory in which it is alone with a kubeconfig and
+/// with these files in `etc`, which are what a kubelet puts into every container.
+async fn finds_the_api_server(case: &str, etc: &[(&str, &str)]) {
     let binary = build();
-    let plane =
-        ControlPlane::start(ControlPlaneOptions::named("image").without_controller_manager().without_scheduler())
-            .await
-            .unwrap();
-    // A root directory with the binary, a kubeconfig, and what a kubelet puts into every container.
+    let options = ControlPlaneOptions::named(case).without_controller_manager().without_scheduler();
+    let plane = ControlPlane::start(options).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     fs::create_dir(at("etc")).unwrap();
-    fs::write(at("etc/hosts"), "127.0.0.1 kubernetes.default.svc\n").unwrap();
+    for (name, text) in etc {
+        fs::write(at("etc").join(name), text).unwrap();
+    }
     fs::copy(&binary, at("5spot")).unwrap();
     let kubeconfig = fs::read_to_string(plane.kubeconfig_for(ADMIN).unwrap()).unwrap();
-    let by_name = kubeconfig.replace("https://127.0.0.1:", "https://kubernetes.default.svc:");
+    let by_name = kubeconfig.replace("https://127.0.0.1:", &format!("https://{NAME}:"));
     assert_ne!(kubeconfig, by_name);
     fs::write(at("kubeconfig"), by_name).unwrap();
 
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--root"]).arg(directory.path());
+    let mut command = in_root(directory.path());
     command.args(["/5spot", "--health-port", "0", "--metrics-port", "0"]).env("KUBECONFIG", "/kubeconfig");
-    let process = Process::spawn("static", &mut command, &plane.logs()).unwrap();
-    // It has found the API server by its name, and asked it what Cluster API is called there.
+    let mut process = Process::spawn(case, &mut command, &plane.logs()).unwrap();
+    // It has found the API server, and asked it what Cluster API is called there.
     eventually("it talks to the API server", SOON, async || {
+        process.check_alive().unwrap_or_else(|error| panic!("{error}"));
         let log = fs::read_to_string(process.log()).unwrap_or_default();
         if log.contains("Cluster API is not installed") { Ok(()) } else { Err(log) }
     })
     .await;
+}
+
+/// Runs something with another root directory. Only root may do that, and whoever is root of a user namespace.
+fn in_root(directory: &Path) -> Command {
+    if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("chroot");
+        command.arg(directory);
+        command
+    } else {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--root"]).arg(directory);
+        command
+    }
+}
+
+#[tokio::test]
+async fn the_binary_needs_nothing_but_itself() {
+    finds_the_api_server("image-hosts", &[("hosts", &format!("127.0.0.1 {NAME}\n"))]).await;
+}
+
+/// The C library's resolver is in the binary too, where others load theirs from a file.
+#[tokio::test]
+async fn the_binary_asks_a_name_server() {
+    let Some(server) = NameServer::start().await else { return };
+    let search = "search default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5";
+    let resolv_conf = format!("nameserver {}\n{search}\n", server.address);
+    finds_the_api_server("image-dns", &[("hosts", "127.0.0.1 localhost\n"), ("resolv.conf", &resolv_conf)]).await;
+    let asked = server.asked.lock().unwrap().clone();
+    assert!(asked.iter().any(|it| it == SERVICE), "{asked:?}");
 }
