@@ -35,13 +35,14 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// How often a sandbox that is up looks whether its programs still run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The CRD, the policy, and the permissions under which the controller runs, here and not in a pod.
-const INSTALLED: [&str; 6] = [
+const INSTALLED: [&str; 7] = [
     "deploy/crds/scheduledmachine.yaml",
     "deploy/admission",
     "deploy/controller/namespace.yaml",
     "deploy/controller/serviceaccount.yaml",
     "deploy/controller/rbac.yaml",
     "deploy/controller/workload-access.yaml",
+    "deploy/controller/management-nodes.yaml",
 ];
 
 /// Runs a sandbox until somebody ends it.

@@ -78,7 +78,8 @@ fn every_endpoint_is_in_the_reference() {
 
 #[test]
 fn every_permission_is_in_the_reference() {
-    let roles = repository("deploy/controller/rbac.yaml");
+    let roles =
+        ["rbac.yaml", "management-nodes.yaml"].map(|it| repository(&format!("deploy/controller/{it}"))).concat();
     let lists = roles.lines().filter(|it| it.trim_start().starts_with("resources: ["));
     let resources: Vec<&str> = lists.flat_map(|it| it.split('"').skip(1).step_by(2)).collect();
     assert!(resources.contains(&"pods/eviction"), "{resources:?}");

@@ -8,10 +8,11 @@ use super::Generated;
 use crate::shell::root;
 
 /// What is copied, and where to.
-const COPIES: [(&str, &str); 9] = [
+const COPIES: [(&str, &str); 10] = [
     ("deploy/controller/serviceaccount.yaml", "charts/5-spot/files/serviceaccount.yaml"),
     ("deploy/controller/rbac.yaml", "charts/5-spot/files/rbac.yaml"),
     ("deploy/controller/workload-access.yaml", "charts/5-spot/files/workload-access.yaml"),
+    ("deploy/controller/management-nodes.yaml", "charts/5-spot/files/management-nodes.yaml"),
     ("deploy/node-agent/serviceaccount.yaml", "charts/5-spot/files/agent-serviceaccount.yaml"),
     ("deploy/node-agent/rbac.yaml", "charts/5-spot/files/agent-rbac.yaml"),
     ("deploy/node-agent/agent-scope.yaml", "charts/5-spot/files/agent-scope.yaml"),

@@ -75,7 +75,7 @@ async fn with_kubectl() {
 
     shell.run("kubectl create namespace team-a");
     let said = shell.follow("For several teams");
-    assert!(said[2].contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{said:?}");
+    assert!(said[3].contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{said:?}");
     monitoring::install_operator_kinds(&plane).await;
     shell.follow("Monitoring");
     shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");

@@ -124,7 +124,7 @@ async fn the_controller_cannot_help_itself_to_more() {
 }
 
 #[tokio::test]
-async fn hardened_the_controller_reads_secrets_only_where_it_was_given_them() {
+async fn hardened_the_controller_reads_secrets_only_where_it_was_given_them_and_leaves_the_nodes_here_alone() {
     let plane = installed("hardened", "deploy/overlays/hardened").await;
     make_secret(&plane, "team-a", "edge-kubeconfig").await;
     make_secret(&plane, "team-b", "edge-kubeconfig").await;
@@ -135,7 +135,20 @@ async fn hardened_the_controller_reads_secrets_only_where_it_was_given_them() {
     let own = "/api/v1/namespaces/team-a/secrets/edge-kubeconfig";
     eventually("the binding counts", SOON, async || ask(&controller.client(), "GET", own, &Value::Null).await.is_ok())
         .await;
-    all_refused(&controller, &[("GET", "/api/v1/namespaces/team-b/secrets/edge-kubeconfig", Value::Null)]).await;
+    make_node(&plane.client(), "here").await;
+    all_refused(
+        &controller,
+        &[
+            ("GET", "/api/v1/namespaces/team-b/secrets/edge-kubeconfig", Value::Null),
+            ("GET", "/api/v1/nodes", Value::Null),
+            ("GET", "/api/v1/nodes/here", Value::Null),
+            ("PATCH", "/api/v1/nodes/here", json!({ "spec": { "unschedulable": true } })),
+            ("GET", "/api/v1/pods", Value::Null),
+            ("DELETE", "/api/v1/namespaces/team-a/pods/a", Value::Null),
+            ("POST", "/api/v1/namespaces/team-a/pods/a/eviction", named("a")),
+        ],
+    )
+    .await;
 }
 
 fn request() -> Value {
