@@ -8,7 +8,7 @@ use super::Generated;
 use crate::shell::root;
 
 /// What is copied, and where to.
-const COPIES: [(&str, &str); 10] = [
+const COPIES: [(&str, &str); 11] = [
     ("deploy/controller/serviceaccount.yaml", "charts/5-spot/files/serviceaccount.yaml"),
     ("deploy/controller/rbac.yaml", "charts/5-spot/files/rbac.yaml"),
     ("deploy/controller/workload-access.yaml", "charts/5-spot/files/workload-access.yaml"),
@@ -18,6 +18,7 @@ const COPIES: [(&str, &str); 10] = [
     ("deploy/node-agent/agent-scope.yaml", "charts/5-spot/files/agent-scope.yaml"),
     ("deploy/monitoring/servicemonitor.yaml", "charts/5-spot/files/servicemonitor.yaml"),
     ("deploy/monitoring/prometheusrule.yaml", "charts/5-spot/files/prometheusrule.yaml"),
+    ("deploy/monitoring/node-agent/prometheusrule.yaml", "charts/5-spot/files/agent-prometheusrule.yaml"),
     ("deploy/monitoring/dashboard.json", "charts/5-spot/files/dashboard.json"),
 ];
 

@@ -30,7 +30,13 @@ fn without_helm(mut objects: Objects) -> Objects {
 fn deployed() -> Objects {
     let crd = std::fs::read_to_string(root().join("deploy/crds/scheduledmachine.yaml")).unwrap();
     let mut objects = crate::rendered::objects(&crd);
-    for directory in ["deploy/admission", "deploy/controller", "deploy/node-agent", "deploy/monitoring"] {
+    for directory in [
+        "deploy/admission",
+        "deploy/controller",
+        "deploy/node-agent",
+        "deploy/monitoring",
+        "deploy/monitoring/node-agent",
+    ] {
         for (key, object) in kustomize(directory) {
             if object["kind"] != "Namespace" {
                 assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");

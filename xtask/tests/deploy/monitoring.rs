@@ -16,17 +16,42 @@ fn promtool() -> Command {
     Command::new(artifacts().promtool(&mut |step| printer.show(&step)).unwrap())
 }
 
-fn rules() -> Value {
-    kustomize("deploy/monitoring")["PrometheusRule 5spot-system/5spot"]["spec"].clone()
+/// By name: one for the cluster of the controller, one for clusters with agents.
+fn rules() -> [(&'static str, Value); 2] {
+    let spec = |directory: &str, name: &str| {
+        kustomize(directory)[&format!("PrometheusRule 5spot-system/{name}")]["spec"].clone()
+    };
+    [
+        ("5spot", spec("deploy/monitoring", "5spot")),
+        ("5spot-agent", spec("deploy/monitoring/node-agent", "5spot-agent")),
+    ]
+}
+
+fn alerts(rules: &Value) -> BTreeSet<&str> {
+    let rules = rules["groups"].as_array().unwrap().iter().flat_map(|it| it["rules"].as_array().unwrap());
+    rules.filter_map(|it| it["alert"].as_str()).collect()
+}
+
+/// Prometheus of a workload cluster does not scrape the controller, and would say all day that there is none.
+#[test]
+fn each_cluster_gets_the_alerts_that_it_can_judge() {
+    let [(_, controller), (_, agent)] = rules();
+    assert!(controller.to_string().contains("fivespot_") && !controller.to_string().contains("kube_"));
+    assert!(agent.to_string().contains("kube_") && !agent.to_string().contains("fivespot_"));
+    assert_eq!(alerts(&agent), ["FiveSpotAgentNotArmed"].into());
 }
 
 #[test]
 fn each_alert_fires_when_it_should_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    fs::write(at("rules.yaml"), rules().to_string()).unwrap();
+    let rules = rules();
+    for (name, rules) in &rules {
+        let file = at(&format!("{name}.yaml"));
+        fs::write(&file, rules.to_string()).unwrap();
+        succeeded(promtool().args(["check", "rules", "--lint-fatal"]).arg(&file).output().unwrap());
+    }
     fs::copy(root().join("testdata/monitoring/alerts.yaml"), at("alerts.yaml")).unwrap();
-    succeeded(promtool().args(["check", "rules", "--lint-fatal"]).arg(at("rules.yaml")).output().unwrap());
     let output = promtool().args(["test", "rules"]).arg(at("alerts.yaml")).output().unwrap();
     let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
@@ -37,9 +62,7 @@ fn each_alert_fires_when_it_should_and_not_before() {
         .filter(|it| it["exp_alerts"].as_array().is_some_and(|it| !it.is_empty()))
         .filter_map(|it| it["alertname"].as_str())
         .collect();
-    let rules = rules();
-    let alerts = rules["groups"].as_array().unwrap().iter().flat_map(|it| it["rules"].as_array().unwrap());
-    let alerts: BTreeSet<&str> = alerts.filter_map(|it| it["alert"].as_str()).collect();
+    let alerts: BTreeSet<&str> = rules.iter().flat_map(|(_, it)| alerts(it)).collect();
     assert_eq!(fired, alerts, "an alert without a test, or a test without an alert");
 }
 
@@ -73,6 +96,7 @@ async fn the_prometheus_operator_admits_them() {
     install_operator_kinds(&plane).await;
     plane.apply(&root().join("deploy/controller/namespace.yaml")).await.unwrap();
     plane.apply(&root().join("deploy/monitoring")).await.unwrap();
+    plane.apply(&root().join("deploy/monitoring/node-agent")).await.unwrap();
 }
 
 #[test]
