@@ -56,6 +56,35 @@ async fn can_be_drained(client: &Client) {
     .await;
 }
 
+/// What becomes of a pod like the agent's.
+async fn asking_for_the_host(client: &Client) -> Result<(), String> {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "generateName": "agent-" },
+        "spec": {
+            "hostPID": true,
+            "hostNetwork": true,
+            "containers": [{
+                "name": "agent",
+                "image": "agent",
+                "securityContext": { "capabilities": { "add": ["NET_ADMIN"] } },
+            }],
+        },
+    }))
+    .unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    // One that is admitted is not kept.
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    pods.create(&params, &pod).await.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_alone() {
+    let options = ControlPlaneOptions::named("workload").without_controller_manager().without_scheduler();
+    let plane = ControlPlane::start(options).await.unwrap();
+    Shell::new(&plane).follow("In a workload cluster");
+    asking_for_the_host(&plane.client()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_kubectl() {
     let (plane, _kwok) = a_cluster("kubectl").await;
@@ -65,13 +94,15 @@ async fn with_kubectl() {
     assert_eq!(admitted.spec.as_ref().unwrap().priority, Some(1_000_000));
     can_be_drained(&client).await;
 
-    // The namespace really admits nothing that asks for more.
-    let mut greedy = Pod { spec: admitted.spec, ..Pod::default() };
-    greedy.metadata.name = Some("greedy".to_owned());
-    let spec = greedy.spec.as_mut().unwrap();
-    (spec.node_name, spec.host_pid) = (None, Some(true));
-    let refused = Api::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &greedy).await;
-    assert!(refused.unwrap_err().to_string().contains("violates PodSecurity \"restricted"));
+    // The namespace really admits nothing that asks for more, until it is told to for the node agent.
+    let as_restricted = "violates PodSecurity \"restricted";
+    let refused = asking_for_the_host(&client).await;
+    assert!(refused.as_ref().is_err_and(|it| it.contains(as_restricted)), "{refused:?}");
+    shell.follow("In the cluster of the controller");
+    asking_for_the_host(&client).await.unwrap();
+    shell.run("kubectl apply -k deploy/controller");
+    let refused = asking_for_the_host(&client).await;
+    assert!(refused.as_ref().is_err_and(|it| it.contains(as_restricted)), "{refused:?}");
 
     shell.run("kubectl create namespace team-a");
     let said = shell.follow("For several teams");

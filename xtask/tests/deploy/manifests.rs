@@ -7,9 +7,28 @@ use serde_json::Value;
 use crate::rendered::{Objects, kustomize};
 
 fn everything() -> Vec<(&'static str, Objects)> {
-    ["deploy/controller", "deploy/node-agent", "deploy/overlays/hardened", "deploy/overlays/hardened/tenant"]
-        .map(|directory| (directory, kustomize(directory)))
-        .into()
+    [
+        "deploy/controller",
+        "deploy/node-agent",
+        "deploy/overlays/hardened",
+        "deploy/overlays/hardened/tenant",
+        "deploy/overlays/workload-cluster",
+    ]
+    .map(|directory| (directory, kustomize(directory)))
+    .into()
+}
+
+/// Where two are installed in one cluster, removing one must leave the other alone.
+#[test]
+fn no_object_comes_with_both_the_controller_and_the_agent() {
+    let (controller, agent) = (kustomize("deploy/controller"), kustomize("deploy/node-agent"));
+    let of_both: Vec<&String> = controller.keys().filter(|it| agent.contains_key(*it)).collect();
+    assert!(of_both.is_empty(), "{of_both:?}");
+
+    let mut alone = kustomize("deploy/overlays/workload-cluster");
+    let namespace = alone.remove("Namespace /5spot-system").unwrap();
+    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
+    assert_eq!(alone, agent);
 }
 
 fn rules(objects: &Objects) -> Vec<(&str, &Value)> {

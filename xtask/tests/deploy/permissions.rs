@@ -194,7 +194,7 @@ async fn all_refused_by_the_policy(access: &Access, tried: &[(&str, &str, Value,
 
 /// Two Nodes, and the agent of one of them.
 async fn with_an_agent(name: &str) -> (ControlPlane, Access) {
-    let plane = installed(name, "deploy/node-agent").await;
+    let plane = installed(name, "deploy/overlays/workload-cluster").await;
     for name in ["mine", "other"] {
         make_node(&plane.client(), name).await;
     }
