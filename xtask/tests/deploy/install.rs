@@ -107,14 +107,31 @@ async fn with_kubectl() {
     shell.run("kubectl create namespace team-a");
     let said = shell.follow("For several teams");
     assert!(said[3].contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{said:?}");
+    let left = shell.run("kubectl get clusterroles,clusterrolebindings -o name");
+    assert!(left.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-controller"), "{left}");
+    assert!(!left.contains("5spot-management-nodes"), "{left}");
+    assert!(!left.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-workload-access"), "{left}");
     monitoring::install_operator_kinds(&plane).await;
     shell.follow("Monitoring");
     shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
-    shell.follow("Uninstall");
-    for directory in ["deploy/monitoring", "deploy/overlays/hardened"] {
-        shell.run(&format!("kubectl delete -k {directory}"));
-    }
+    let monitors =
+        shell.run("kubectl -n 5spot-system get servicemonitors,prometheusrules -l release=prometheus -o name");
+    assert_eq!(monitors.lines().count(), 2, "{monitors}");
+
+    // The programs in these pods are pretended: nobody puts a finalizer on the object, so it goes without a controller. That
+    // a controller takes its finalizer off is tested with the controller.
+    shell.run("kubectl apply -f examples/business-hours.yaml");
+    let said = shell.follow("Uninstall");
+    assert!(said[0].contains("\"business-hours-worker\" deleted"), "{said:?}");
     assert!(pods(&client).await.is_empty());
+    assert_eq!(crd(&client).await, None);
+}
+
+/// The CRD, if it is there, and whether it is on its way out.
+async fn crd(client: &Client) -> Option<bool> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let found = crds.get_opt("scheduledmachines.5spot.finos.org").await.unwrap();
+    found.map(|it| it.metadata.deletion_timestamp.is_some())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,7 +149,29 @@ async fn with_helm() {
     shell.run(label);
 
     shell.run("helm uninstall 5-spot -n 5spot-system --wait");
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    crds.get("scheduledmachines.5spot.finos.org").await.expect("the CRD, and all objects, stay");
-    assert!(Api::<Deployment>::namespaced(client, NAMESPACE).get_opt("5spot-controller").await.unwrap().is_none());
+    assert_eq!(crd(&client).await, Some(false), "the CRD, and all objects, stay");
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    assert!(deployments.get_opt("5spot-controller").await.unwrap().is_none());
+
+    // The same release takes the CRD up again, and another one only if it is handed over.
+    shell.run("helm install 5-spot charts/5-spot -n 5spot-system");
+    shell.run("helm uninstall 5-spot -n 5spot-system --wait");
+    let handover = crate::guide::commands("A CRD that was there before");
+    let refused = shell.try_run(handover.last().unwrap()).unwrap_err();
+    assert!(refused.contains("invalid ownership metadata"), "{refused}");
+    shell.follow("A CRD that was there before");
+    shell.run("helm uninstall machines -n 5spot-system --wait");
+
+    // Nobody is left to take a finalizer off.
+    shell.run("kubectl apply -f examples/business-hours.yaml");
+    let finalizer = |list: &str| {
+        let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
+        shell.run(&format!("kubectl patch scheduledmachine business-hours-worker --type=merge -p '{patch}'"));
+    };
+    finalizer("[\"5spot.finos.org/scheduledmachine\"]");
+    let waiting = shell.try_run("kubectl delete -f deploy/crds/scheduledmachine.yaml --timeout=5s").unwrap_err();
+    assert!(waiting.contains("timed out waiting"), "{waiting}");
+    assert_eq!(crd(&client).await, Some(true));
+    finalizer("null");
+    eventually("the CRD goes", SOON, async || crd(&client).await.is_none()).await;
 }
