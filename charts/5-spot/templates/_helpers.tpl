@@ -1,8 +1,8 @@
-{{/* A file of deploy/, for the namespace of this release. */}}
+{{/* A file of deploy/, for the namespace of this release. Quoted, because a namespace may look like a number. */}}
 {{- define "5spot.shipped" -}}
 {{- $namespace := .context.Release.Namespace -}}
 {{- .context.Files.Get (printf "files/%s" .file)
-    | replace "namespace: 5spot-system" (printf "namespace: %s" $namespace)
+    | replace "namespace: 5spot-system" (printf "namespace: %s" (quote $namespace))
     | replace "serviceaccount:5spot-system:" (printf "serviceaccount:%s:" $namespace) -}}
 {{- end -}}
 

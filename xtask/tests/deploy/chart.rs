@@ -1,8 +1,11 @@
 //! The Helm chart: the same objects as in `deploy/`, and values that are checked.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
 
-use crate::rendered::{Objects, chart, helm, helm_template, helm_template_output, kustomize, root, succeeded};
+use serde_json::{Value, json};
+
+use crate::rendered::{Objects, chart, helm, helm_template, helm_template_in, kustomize, objects, root, succeeded};
 
 #[test]
 fn it_passes_helms_own_lint() {
@@ -28,33 +31,72 @@ fn without_helm(mut objects: Objects) -> Objects {
 
 /// `deploy/`, all of it. Namespaces are left to Helm's `--create-namespace`.
 fn deployed() -> Objects {
-    let crd = std::fs::read_to_string(root().join("deploy/crds/scheduledmachine.yaml")).unwrap();
-    let mut objects = crate::rendered::objects(&crd);
-    for directory in [
-        "deploy/admission",
-        "deploy/controller",
-        "deploy/node-agent",
-        "deploy/monitoring",
-        "deploy/monitoring/node-agent",
-    ] {
-        for (key, object) in kustomize(directory) {
-            if object["kind"] != "Namespace" {
-                assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");
-            }
+    let crd = fs::read_to_string(root().join("deploy/crds/scheduledmachine.yaml")).unwrap();
+    let controller = kustomized(&["deploy/admission", "deploy/controller", "deploy/monitoring"]);
+    let agent = kustomized(&["deploy/node-agent", "deploy/monitoring/node-agent"]);
+    objects(&crd).into_iter().chain(controller).chain(agent).collect()
+}
+
+/// What is in these directories and the chart has to have too.
+fn kustomized(directories: &[&str]) -> Objects {
+    let mut objects = Objects::new();
+    for (key, object) in directories.iter().flat_map(|it| kustomize(it)) {
+        if object["kind"] != "Namespace" {
+            assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");
         }
     }
     objects
 }
 
+const EVERYTHING: &str = "nodeAgent.enabled=true,monitoring.serviceMonitor=true,monitoring.prometheusRule=true,\
+                          monitoring.dashboard=true";
+
 #[test]
 fn it_renders_the_same_objects_as_kustomize() {
-    let everything = "nodeAgent.enabled=true,monitoring.serviceMonitor=true,monitoring.prometheusRule=true,\
-                      monitoring.dashboard=true";
-    let (chart, deployed) = (without_helm(helm_template(&["--set", everything])), deployed());
+    let (chart, deployed) = (without_helm(helm_template(&["--set", EVERYTHING])), deployed());
     assert_eq!(chart.keys().collect::<Vec<_>>(), deployed.keys().collect::<Vec<_>>());
     for (key, object) in &deployed {
         assert_eq!(&chart[key], object, "{key}");
     }
+}
+
+#[test]
+fn a_cluster_with_the_agent_alone_gets_nothing_of_the_controllers() {
+    let values = "controller.enabled=false,nodeAgent.enabled=true,monitoring.serviceMonitor=true,\
+                  monitoring.prometheusRule=true";
+    let chart = helm_template(&["--set", values]);
+    assert_eq!(chart, kustomized(&["deploy/overlays/workload-cluster", "deploy/monitoring/node-agent"]));
+}
+
+#[test]
+fn its_values_for_a_rollout_are_the_overlays() {
+    for (actions, directory) in [
+        ("{Audit}", "deploy/overlays/audit"),
+        ("{Deny}", "deploy/admission"),
+        ("{Deny,Audit}", "deploy/overlays/deny-and-audit"),
+    ] {
+        let mut chart = helm_template(&["--set", &format!("admissionPolicy.validationActions={actions}")]);
+        chart.retain(|key, _| key.starts_with("ValidatingAdmission"));
+        assert_eq!(chart, kustomize(directory), "{directory}");
+    }
+}
+
+/// Whatever it is called: YAML takes some names for numbers.
+#[test]
+fn in_another_namespace_nothing_names_ours() {
+    let values = ["--set", EVERYTHING, "--set", "controller.workloadAccess.clusterWide=false"];
+    let given = ["--set-json", r#"controller.workloadAccess.namespaces=["5678"]"#];
+    let text = succeeded(helm_template_in("1234", &[&values[..], &given].concat()));
+    let ours: Vec<&str> = text.lines().filter(|it| it.contains("5spot-system")).collect();
+    assert!(ours.is_empty(), "{ours:#?}");
+    let mut namespaces = BTreeSet::new();
+    for (key, object) in objects(&text) {
+        let subjects = object["subjects"].as_array().into_iter().flatten().map(|it| &it["namespace"]);
+        for namespace in subjects.chain(object["metadata"].get("namespace")) {
+            namespaces.insert(namespace.as_str().unwrap_or_else(|| panic!("{key}: {namespace}")).to_owned());
+        }
+    }
+    assert_eq!(namespaces, ["1234".to_owned(), "5678".to_owned()].into());
 }
 
 #[test]
@@ -78,67 +120,208 @@ fn its_value_for_teams_is_the_hardened_overlay() {
     }
 }
 
-#[test]
-fn every_value_has_its_effect() {
-    let digest = format!("sha256:{}", "a".repeat(64));
-    let image = format!("controller.image.digest={digest}");
-    for (set, key, pointer, expected) in [
-        ("controller.image.tag=1.2.3", DEPLOYMENT, "/containers/0/image", "ghcr.io/finos/5-spot/controller:1.2.3"),
-        (&image, DEPLOYMENT, "/containers/0/image", &format!("ghcr.io/finos/5-spot/controller@{digest}")),
-        ("controller.image.pullPolicy=Always", DEPLOYMENT, "/containers/0/imagePullPolicy", "Always"),
-        ("controller.imagePullSecrets[0].name=key", DEPLOYMENT, "/imagePullSecrets/0/name", "key"),
-        ("controller.namespace=team-a", DEPLOYMENT, "/containers/0/args/0", "--namespace=team-a"),
-        ("controller.requireKubeconfig=true", DEPLOYMENT, "/containers/0/args/0", "--require-kubeconfig"),
-        ("controller.maxConcurrentWrites=4", DEPLOYMENT, "/containers/0/args/0", "--max-concurrent-writes=4"),
-        ("controller.logFormat=text", DEPLOYMENT, "/containers/0/env/2/value", "text"),
-        ("controller.ports.metrics=9090", DEPLOYMENT, "/containers/0/env/0/value", "9090"),
-        ("controller.ports.health=9091", DEPLOYMENT, "/containers/0/env/1/value", "9091"),
-        ("controller.resources.limits.memory=1Gi", DEPLOYMENT, "/containers/0/resources/limits/memory", "1Gi"),
-        ("controller.priorityClass.name=high", DEPLOYMENT, "/priorityClassName", "high"),
-        ("controller.nodeSelector.disk=ssd", DEPLOYMENT, "/nodeSelector/disk", "ssd"),
-        ("controller.tolerations[0].operator=Exists", DEPLOYMENT, "/tolerations/0/operator", "Exists"),
-    ] {
-        let objects = helm_template(&["--set", set]);
-        let found = objects[key].pointer("/spec/template/spec").unwrap().pointer(pointer);
-        assert_eq!(found.and_then(Value::as_str), Some(expected), "{set}");
-    }
-    for (set, absent) in [
-        ("admissionPolicy.enabled=false", "ValidatingAdmissionPolicy /scheduledmachine-validation"),
-        ("crds.install=false", "CustomResourceDefinition /scheduledmachines.5spot.finos.org"),
-        ("controller.enabled=false", DEPLOYMENT),
-        ("controller.podDisruptionBudget.enabled=false", "PodDisruptionBudget 5spot-system/5spot-controller"),
-        ("controller.networkPolicy.enabled=false", "NetworkPolicy 5spot-system/5spot-controller"),
-        ("controller.priorityClass.create=false", "PriorityClass /5spot-controller"),
-    ] {
-        assert!(helm_template(&[]).contains_key(absent), "{absent}");
-        assert!(!helm_template(&["--set", set]).contains_key(absent), "{set}");
-    }
-    let audited = "admissionPolicy.validationActions={Warn,Audit},\
-                   admissionPolicy.namespaceSelector.matchLabels.managed=yes";
-    let binding = helm_template(&["--set", audited]);
-    let binding = &binding["ValidatingAdmissionPolicyBinding /scheduledmachine-validation-binding"]["spec"];
-    assert_eq!(binding["validationActions"], serde_json::json!(["Warn", "Audit"]));
-    assert_eq!(binding["matchResources"]["namespaceSelector"]["matchLabels"]["managed"], "yes");
-    let ports = helm_template(&["--set", "controller.networkPolicy.apiServerPorts={8443}"]);
-    let ports = &ports["NetworkPolicy 5spot-system/5spot-controller"]["spec"]["egress"][1]["ports"];
-    assert_eq!(ports, &serde_json::json!([{ "port": 8443, "protocol": "TCP" }]));
+const DEPLOYMENT: &str = "Deployment 5spot-system/5spot-controller";
+
+/// What a value does: its name, the rest of a `--set`, and the place that then has what it had not before. Null: there is
+/// no such place.
+struct Effect {
+    value: &'static str,
+    set: &'static str,
+    object: &'static str,
+    place: String,
+    expected: Value,
 }
 
-const DEPLOYMENT: &str = "Deployment 5spot-system/5spot-controller";
+impl Effect {
+    fn of((value, set, object, place, expected): (&'static str, &'static str, &'static str, &str, Value)) -> Self {
+        Effect { value, set, object, place: place.to_owned(), expected }
+    }
+
+    /// On what the controller's pod is.
+    fn on_pod((value, set, place, expected): (&'static str, &'static str, &str, Value)) -> Self {
+        Effect { value, set, object: DEPLOYMENT, place: format!("/spec/template/spec{place}"), expected }
+    }
+
+    fn found<'a>(&self, objects: &'a Objects) -> &'a Value {
+        objects.get(self.object).and_then(|it| it.pointer(&self.place)).unwrap_or(&Value::Null)
+    }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn effects_on_the_pod() -> impl Iterator<Item = Effect> {
+    let image = "ghcr.io/finos/5-spot/controller";
+    let digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let by_digest =
+        "=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,controller.image.tag=1.2.3";
+    [
+        ("controller.image.repository", "=a.example/b", "/containers/0/image", json!(format!("a.example/b:{VERSION}"))),
+        ("controller.image.tag", "=1.2.3", "/containers/0/image", json!(format!("{image}:1.2.3"))),
+        ("controller.image.digest", by_digest, "/containers/0/image", json!(format!("{image}@{digest}"))),
+        ("controller.image.pullPolicy", "=Always", "/containers/0/imagePullPolicy", json!("Always")),
+        ("controller.imagePullSecrets", "[0].name=key", "/imagePullSecrets/0/name", json!("key")),
+        ("controller.namespace", "=team-a", "/containers/0/args", json!(["--namespace=team-a"])),
+        ("controller.requireKubeconfig", "=true", "/containers/0/args", json!(["--require-kubeconfig"])),
+        ("controller.maxConcurrentWrites", "=4", "/containers/0/args", json!(["--max-concurrent-writes=4"])),
+        ("controller.logFormat", "=text", "/containers/0/env/2/value", json!("text")),
+        ("controller.ports.metrics", "=9090", "/containers/0/env/0/value", json!("9090")),
+        ("controller.ports.metrics", "=9090", "/containers/0/ports/0/containerPort", json!(9090)),
+        ("controller.ports.health", "=9091", "/containers/0/env/1/value", json!("9091")),
+        ("controller.ports.health", "=9091", "/containers/0/ports/1/containerPort", json!(9091)),
+        ("controller.resources.requests.cpu", "=1", "/containers/0/resources/requests/cpu", json!(1)),
+        ("controller.resources.requests.memory", "=1Gi", "/containers/0/resources/requests/memory", json!("1Gi")),
+        ("controller.resources.limits.memory", "=1Gi", "/containers/0/resources/limits/memory", json!("1Gi")),
+        ("controller.priorityClass.name", "=high", "/priorityClassName", json!("high")),
+        ("controller.nodeSelector", ".disk=ssd", "/nodeSelector", json!({ "disk": "ssd" })),
+        ("controller.tolerations", "[0].operator=Exists", "/tolerations", json!([{ "operator": "Exists" }])),
+        ("controller.affinity", ".podAffinity.a=b", "/affinity", json!({ "podAffinity": { "a": "b" } })),
+    ]
+    .into_iter()
+    .map(Effect::on_pod)
+}
+
+fn other_effects() -> impl Iterator<Item = Effect> {
+    let policy = "ValidatingAdmissionPolicy /scheduledmachine-validation";
+    let binding = "ValidatingAdmissionPolicyBinding /scheduledmachine-validation-binding";
+    let crd = "CustomResourceDefinition /scheduledmachines.5spot.finos.org";
+    let (service, monitor) =
+        ("Service 5spot-system/fivespot-controller-metrics", "ServiceMonitor 5spot-system/5spot-controller");
+    let (network, budget) =
+        ("NetworkPolicy 5spot-system/5spot-controller", "PodDisruptionBudget 5spot-system/5spot-controller");
+    let (rules, agent_rules) = ("PrometheusRule 5spot-system/5spot", "PrometheusRule 5spot-system/5spot-agent");
+    let labelled = ".release=a,monitoring.prometheusRule=true,monitoring.serviceMonitor=true,nodeAgent.enabled=true";
+    let labels = "/metadata/labels";
+    [
+        ("crds.install", "=false", crd, "", Value::Null),
+        ("admissionPolicy.enabled", "=false", policy, "", Value::Null),
+        ("admissionPolicy.enabled", "=false", binding, "", Value::Null),
+        (
+            "admissionPolicy.validationActions",
+            "={Warn,Audit}",
+            binding,
+            "/spec/validationActions",
+            json!(["Warn", "Audit"]),
+        ),
+        (
+            "admissionPolicy.namespaceSelector",
+            ".matchLabels.managed=yes",
+            binding,
+            "/spec/matchResources",
+            json!({ "namespaceSelector": { "matchLabels": { "managed": "yes" } } }),
+        ),
+        ("controller.enabled", "=false", DEPLOYMENT, "", Value::Null),
+        ("controller.enabled", "=false", crd, "", Value::Null),
+        ("controller.enabled", "=false", policy, "", Value::Null),
+        ("controller.requireKubeconfig", "=true", "ClusterRole /5spot-management-nodes", "", Value::Null),
+        ("controller.requireKubeconfig", "=true", "ClusterRoleBinding /5spot-management-nodes", "", Value::Null),
+        ("controller.ports.metrics", "=9090", service, "/spec/ports/0/port", json!(9090)),
+        (
+            "controller.workloadAccess.clusterWide",
+            "=false",
+            "ClusterRoleBinding /5spot-workload-access",
+            "",
+            Value::Null,
+        ),
+        (
+            "controller.workloadAccess.namespaces",
+            "={team-a},controller.workloadAccess.clusterWide=false",
+            "RoleBinding team-a/5spot-workload-access",
+            "/roleRef/name",
+            json!("5spot-workload-access"),
+        ),
+        ("controller.priorityClass.create", "=false", "PriorityClass /5spot-controller", "", Value::Null),
+        ("controller.priorityClass.name", "=high", "PriorityClass /high", "/value", json!(1_000_000)),
+        ("controller.priorityClass.value", "=7", "PriorityClass /5spot-controller", "/value", json!(7)),
+        ("controller.podDisruptionBudget.enabled", "=false", budget, "", Value::Null),
+        ("controller.networkPolicy.enabled", "=false", network, "", Value::Null),
+        (
+            "controller.networkPolicy.apiServerPorts",
+            "={8443}",
+            network,
+            "/spec/egress/1/ports",
+            json!([{ "port": 8443, "protocol": "TCP" }]),
+        ),
+        (
+            "controller.networkPolicy.dnsPorts",
+            "={5353}",
+            network,
+            "/spec/egress/0/ports",
+            json!([{ "port": 5353, "protocol": "UDP" }, { "port": 5353, "protocol": "TCP" }]),
+        ),
+        ("controller.podLabels", ".team=a", DEPLOYMENT, "/spec/template/metadata/labels/team", json!("a")),
+        ("controller.podAnnotations", ".team=a", DEPLOYMENT, "/spec/template/metadata/annotations/team", json!("a")),
+        (
+            "nodeAgent.enabled",
+            "=true",
+            "ServiceAccount 5spot-system/5spot-reclaim-agent",
+            "/metadata/name",
+            json!("5spot-reclaim-agent"),
+        ),
+        ("monitoring.serviceMonitor", "=true", monitor, "/kind", json!("ServiceMonitor")),
+        ("monitoring.prometheusRule", "=true", rules, "/kind", json!("PrometheusRule")),
+        ("monitoring.prometheusRule", "=true,nodeAgent.enabled=true", agent_rules, "/kind", json!("PrometheusRule")),
+        ("monitoring.dashboard", "=true", "ConfigMap 5spot-system/5spot-dashboard", "/kind", json!("ConfigMap")),
+        ("monitoring.labels", labelled, rules, labels, json!({ "release": "a" })),
+        ("monitoring.labels", labelled, agent_rules, labels, json!({ "release": "a" })),
+        ("monitoring.labels", labelled, monitor, labels, json!({ "release": "a" })),
+    ]
+    .into_iter()
+    .map(Effect::of)
+}
+
+/// The names of all values that can be set.
+fn names(values: &Value, name: &str) -> BTreeSet<String> {
+    match values.as_object().filter(|it| !it.is_empty()) {
+        None => [name.to_owned()].into(),
+        Some(inner) => inner
+            .iter()
+            .flat_map(|(key, it)| names(it, &if name.is_empty() { key.clone() } else { format!("{name}.{key}") }))
+            .collect(),
+    }
+}
+
+#[test]
+fn every_value_has_its_effect() {
+    let values = fs::read_to_string(chart().join("values.yaml")).unwrap();
+    let values: Value = serde_saphyr::from_str(&values).unwrap();
+    let effects: Vec<Effect> = effects_on_the_pod().chain(other_effects()).collect();
+    let tried: BTreeSet<String> = effects.iter().map(|it| it.value.to_owned()).collect();
+    assert_eq!(tried, names(&values, ""), "a value without an effect, or an effect without a value");
+
+    let untouched = helm_template(&[]);
+    for effect in effects {
+        let set = format!("{}{}", effect.value, effect.set);
+        let place = format!("{set}: {} of {}", effect.place, effect.object);
+        assert_ne!(effect.found(&untouched), &effect.expected, "{place} is so anyway");
+        assert_eq!(effect.found(&helm_template(&["--set", &set])), &effect.expected, "{place}");
+    }
+}
 
 #[test]
 fn a_value_that_cannot_be_is_refused_by_its_name() {
     for (set, named) in [
         ("controller.logFormat=xml", "/controller/logFormat"),
         ("controller.ports.metrics=70000", "/controller/ports/metrics"),
+        ("controller.ports.health=8080", "controller.ports.metrics and controller.ports.health are both 8080"),
         ("controller.image.digest=latest", "/controller/image/digest"),
         ("controller.networkPolicy.apiServerPorts={}", "/controller/networkPolicy/apiServerPorts"),
         ("controller.requireKubeConfig=true", "requireKubeConfig"),
+        ("controller.workloadAccess.namespaces={team-a}", "set controller.workloadAccess.clusterWide=false"),
+        (r"controller.podLabels.app\.kubernetes\.io/name=a", "/controller/podLabels/app.kubernetes.io~1name"),
+        (r"controller.podLabels.app\.kubernetes\.io/component=a", "/controller/podLabels/app.kubernetes.io~1component"),
+        (
+            r"controller.podAnnotations.kubectl\.kubernetes\.io/default-container=a",
+            "/controller/podAnnotations/kubectl",
+        ),
         ("nodeAgent.enabled=perhaps", "/nodeAgent/enabled"),
+        ("monitoring.labels.release=1", "/monitoring/labels/release"),
         ("admissionPolicy.validationActions={Refuse}", "/admissionPolicy/validationActions"),
     ] {
-        let output = helm_template_output(&["--set", set]);
+        let output = helm_template_in("5spot-system", &["--set", set]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(named), "{set}: {said}");
     }
+    let none = helm_template_in("5spot-system", &["--set-json", "controller.networkPolicy.dnsPorts=[]"]);
+    let said = String::from_utf8_lossy(&none.stderr);
+    assert!(said.contains("/controller/networkPolicy/dnsPorts"), "{said}");
 }

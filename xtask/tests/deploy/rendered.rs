@@ -36,12 +36,12 @@ pub(crate) fn kustomize(directory: &str) -> Objects {
 
 /// What `helm template` makes of the chart, in the namespace that `deploy/` names.
 pub(crate) fn helm_template(more: &[&str]) -> Objects {
-    objects(&succeeded(helm_template_output(more)))
+    objects(&succeeded(helm_template_in("5spot-system", more)))
 }
 
-pub(crate) fn helm_template_output(more: &[&str]) -> Output {
+pub(crate) fn helm_template_in(namespace: &str, more: &[&str]) -> Output {
     let mut command = helm();
-    command.args(["template", "a-release"]).arg(chart()).args(["--namespace", "5spot-system"]).args(more);
+    command.args(["template", "a-release"]).arg(chart()).args(["--namespace", namespace]).args(more);
     command.output().unwrap()
 }
 
