@@ -14,7 +14,7 @@ mod stage;
 
 use fivespot_testbed::process::Signal;
 use fivespot_testbed::wait::eventually;
-use fixtures::{Desk, SOON, always};
+use fixtures::{Desk, SOON, always, condition};
 use flow::Flow;
 use serde_json::json;
 use stage::Stage;
@@ -57,6 +57,35 @@ async fn without_an_answer_to_any_write_of_a_kill_nothing_is_left() {
 #[tokio::test]
 async fn without_an_answer_to_any_write_of_a_deletion_nothing_is_left() {
     Stage::set(Flow::Deletion).await.lose_the_answer_to_each_write().await;
+}
+
+#[tokio::test]
+async fn killed_between_the_taints_and_the_status_it_knows_its_own() {
+    let stage = Stage::set(Flow::Activation).await;
+    let mut controller = stage.start().await;
+    let desk = Desk::new(stage.test(), "tainted");
+    desk.create(&always(), &json!({})).await;
+    desk.runs().await;
+    stage.rests().await;
+    let want = async |value: &str| {
+        let taint = json!({ "key": "example.com/lent", "value": value, "effect": "NoSchedule" });
+        desk.edit(&json!({ "spec": { "nodeTaints": [taint] } })).await;
+    };
+    stage.kill_after(1, &controller);
+    want("first").await;
+    controller.ended().await;
+    let node = desk.nodes().get(&desk.node_name()).await.unwrap();
+    assert_eq!(json!(node.spec.unwrap().taints)[0]["value"], "first", "the first write is that of the Node");
+    assert!(desk.status().await.applied_node_taints.is_empty(), "the status has not been written");
+
+    want("second").await;
+    let _restarted = stage.start().await;
+    let applied = ("True".to_owned(), "Applied".to_owned());
+    let status = desk.until("tainted", |it| condition(it, "NodeTainted") == applied).await;
+    assert_eq!(status.applied_node_taints[0].value.as_deref(), Some("second"));
+    let node = desk.nodes().get(&desk.node_name()).await.unwrap();
+    assert_eq!(json!(node.spec.unwrap().taints)[0]["value"], "second");
+    stage.close().await;
 }
 
 #[tokio::test]

@@ -55,6 +55,11 @@ impl Stage {
         self.proxy.writes()
     }
 
+    /// Kills a controller after so many writes from now on.
+    pub(crate) fn kill_after(&self, writes: usize, controller: &Controller) {
+        self.proxy.kill_after(writes, controller.pid());
+    }
+
     pub(crate) async fn close(self) {
         self.test.close().await;
     }

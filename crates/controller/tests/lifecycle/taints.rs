@@ -1,14 +1,16 @@
 //! Taints: ours come, change and go with the spec, and nobody else's are touched.
 
 use fivespot_api::{NodeTaint, Phase, ScheduledMachineStatus, keys};
+use fivespot_testbed::allow;
 use fivespot_testbed::wait::eventually;
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::{Node, Secret, Taint};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Desk, SOON, a_cluster, always, budget, condition, never, told_once};
+use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, budget, condition, never, testbed, told_once};
 
 /// How many times the value is edited while the Node comes and goes.
 const EDITS: usize = 200;
@@ -195,5 +197,31 @@ async fn while_a_node_comes_and_goes_and_ours_are_edited_all_the_time_nobodys_ta
     assert_eq!(is_tainted(&status), ("True".into(), "Applied".into()));
     eventually("the node lifecycle takes its own taint off", SOON, async || !not_ready(&node(&desk).await)).await;
     assert!(has(&node(&desk).await, &theirs));
+    test.close().await;
+}
+
+#[tokio::test]
+async fn taints_that_may_not_be_written_are_told_and_written_when_they_may_be() {
+    let testbed = testbed().await;
+    let test = testbed.namespace("taints refused").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    let look = allow("", &["nodes"], &["get", "list", "watch"]);
+    let access = test.account_everywhere("looker", vec![look.clone()]).await.unwrap();
+    let kubeconfig = json!({ "stringData": { "value": access.kubeconfig() } });
+    test.api::<Secret>().patch("edge-kubeconfig", &PatchParams::default(), &Patch::Merge(&kubeconfig)).await.unwrap();
+    let _controller = Controller::start_in(testbed, &test).await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({ "nodeTaints": [lent("a")] })).await;
+    let status = desk.until("refused", |it| is_tainted(it).1 == "PatchFailed").await;
+    let message = &status.conditions.iter().find(|it| it.type_ == "NodeTainted").unwrap().message;
+    assert!(message.contains("cannot taint Node") && message.contains("forbidden"), "{message}");
+    // Nothing else is wrong.
+    assert_eq!((status.phase, condition(&status, "Ready").0), (Some(Phase::Active), "True".to_owned()));
+
+    let roles: Api<ClusterRole> = Api::all(test.client.clone());
+    let more = json!({ "rules": [look, allow("", &["nodes"], &["patch"])] });
+    let role = format!("{}-looker", test.name);
+    roles.patch(&role, &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
+    applied(&desk, &[lent("a")]).await;
     test.close().await;
 }

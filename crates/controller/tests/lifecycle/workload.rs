@@ -32,11 +32,16 @@ async fn a_machine_lives_its_day_in_another_cluster_and_a_node_of_its_name_here_
     }))
     .unwrap();
     desk.nodes().create(&PostParams::default(), &namesake).await.unwrap();
-    desk.create(&always(), &json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })).await;
+    let taint = json!({ "key": "example.com/lent", "effect": "NoSchedule" });
+    let timeouts = json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h", "nodeTaints": [taint] });
+    desk.create(&always(), &timeouts).await;
     let there: Api<Node> = Api::all(elsewhere.client());
     let running = desk.runs().await;
     let node = there.get(&desk.node_name()).await.unwrap();
     assert_eq!(running.node_ref.unwrap().uid, node.metadata.uid);
+    desk.until("tainted", |it| condition(it, "NodeTainted").1 == "Applied").await;
+    let tainted = there.get(&desk.node_name()).await.unwrap().spec.unwrap().taints.unwrap_or_default();
+    assert!(tainted.iter().any(|it| it.key == "example.com/lent"), "{tainted:#?}");
 
     let team = Namespace {
         metadata: kube::core::ObjectMeta { name: Some("team".into()), ..Default::default() },
@@ -57,7 +62,11 @@ async fn a_machine_lives_its_day_in_another_cluster_and_a_node_of_its_name_here_
     let pods: Api<Pod> = Api::namespaced(elsewhere.client(), "team");
     assert!(pods.get_opt("web").await.unwrap().is_none());
     let namesake = desk.nodes().get(&desk.node_name()).await.unwrap();
-    assert_ne!(namesake.spec.unwrap().unschedulable, Some(true));
+    let untouched = namesake.spec.unwrap();
+    assert!(
+        untouched.unschedulable != Some(true)
+            && untouched.taints.unwrap_or_default().iter().all(|it| it.key != "example.com/lent")
+    );
     desk.nodes().delete(&desk.node_name(), &DeleteParams::default()).await.unwrap();
     test.close().await;
 }
