@@ -192,6 +192,12 @@ async fn while_a_node_comes_and_goes_and_ours_are_edited_all_the_time_nobodys_ta
         seen_not_ready |= not_ready(&now);
     }
     assert!(seen_not_ready, "the node lifecycle never put its own taint there");
+    let not_yet = ("False".to_owned(), "NodeNotReady".to_owned());
+    eventually("it waits for the Node to be Ready", SOON, async || {
+        say_ready(&desk.nodes(), &desk.node_name(), false).await;
+        is_tainted(&desk.status().await) == not_yet
+    })
+    .await;
     say_ready(&desk.nodes(), &desk.node_name(), true).await;
     let status = applied(&desk, &[lent(&format!("v{EDITS}"))]).await;
     assert_eq!(is_tainted(&status), ("True".into(), "Applied".into()));

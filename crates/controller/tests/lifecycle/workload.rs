@@ -56,7 +56,9 @@ async fn a_machine_lives_its_day_in_another_cluster_and_a_node_of_its_name_here_
         .await;
     assert_eq!(there.get(&desk.node_name()).await.unwrap().spec.unwrap().unschedulable, Some(true));
     budgets.delete("web", &DeleteParams::default()).await.unwrap();
-    desk.reaches(Phase::Inactive).await;
+    let over = desk.reaches(Phase::Inactive).await;
+    assert!(over.applied_node_taints.is_empty(), "{over:#?}");
+    assert_eq!(condition(&over, "NodeTainted"), ("Unknown".into(), "NoNodeYet".into()));
     assert_eq!(desk.children().await, (false, false, false));
     assert!(there.get_opt(&desk.node_name()).await.unwrap().is_none());
     let pods: Api<Pod> = Api::namespaced(elsewhere.client(), "team");
