@@ -56,8 +56,9 @@ fn all_tests() -> BTreeSet<String> {
 fn named_in(page: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for claim in page.split("(tested").skip(1).map(|it| it.split(')').next().unwrap()) {
-        let claim_names = claim.strip_prefix(": ").unwrap_or_else(|| panic!("no test is named: {claim:?}"));
-        for name in claim_names.split(", ") {
+        let claim_names = claim.strip_prefix(':').unwrap_or_else(|| panic!("no test is named: {claim:?}"));
+        // A line can end anywhere.
+        for name in claim_names.split(',').map(str::trim) {
             let bare = name.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
             names.push(bare.unwrap_or_else(|| panic!("{name:?} is no name of a test")));
         }
