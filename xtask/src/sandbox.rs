@@ -34,16 +34,6 @@ const EXAMPLE: &str = "examples/business-hours.yaml";
 const PATIENCE: Duration = Duration::from_mins(5);
 /// How often a sandbox that is up looks whether its programs still run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The CRD, the policy, and the permissions under which the controller runs, here and not in a pod.
-const INSTALLED: [&str; 7] = [
-    "deploy/crds/scheduledmachine.yaml",
-    "deploy/admission",
-    "deploy/controller/namespace.yaml",
-    "deploy/controller/serviceaccount.yaml",
-    "deploy/controller/rbac.yaml",
-    "deploy/controller/workload-access.yaml",
-    "deploy/controller/management-nodes.yaml",
-];
 
 /// Runs a sandbox until somebody ends it.
 pub(crate) fn run() -> Result<()> {
@@ -86,9 +76,7 @@ impl Sandbox {
         let testbed = Testbed::start_with_fleet(ControlPlaneOptions::named("sandbox")).await?;
         let plane = testbed.control_plane();
         tell("==> installing the CRD, the admission policy and the permissions of the controller");
-        for path in INSTALLED {
-            plane.apply(&root().join(path)).await?;
-        }
+        plane.install_all_but_the_controller().await?;
         tell(&format!("==> making Cluster {CLUSTER}"));
         testbed.cluster(&plane.existing_namespace(NAMESPACE), CLUSTER).await?;
         tell("==> starting 5spot under its own ServiceAccount");

@@ -10,12 +10,14 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
+
+use crate::lock::lock;
 
 /// A cache of one kind.
 pub(crate) struct Cache<K>
@@ -153,7 +155,7 @@ where
         if let (Some(ahead), Some(uid), Some(version)) = (&self.ahead, ResourceExt::uid(object), version(object))
             && version > self.heard.load(Ordering::Acquire)
         {
-            ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, version);
+            lock(ahead).insert(uid, version);
         }
     }
 
@@ -162,7 +164,7 @@ where
         let (Some(ahead), Some(uid), Some(version)) = (&self.ahead, ResourceExt::uid(object), version(object)) else {
             return false;
         };
-        let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ahead = lock(ahead);
         match ahead.get(&uid) {
             Some(awaited) if *awaited <= version => {
                 let told_before = *awaited == version;
@@ -183,7 +185,7 @@ where
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer<K>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.writer)
     }
 
     fn known(&self, object: &K) -> Option<Arc<K>> {
@@ -214,6 +216,17 @@ pub(crate) enum Heard<K> {
     },
     /// Everything has been heard of, for the first time or anew.
     All,
+}
+
+/// Whether nothing changed that anybody reads.
+pub(crate) fn is_the_same<K: Resource + Clone + PartialEq>(before: &K, after: &K) -> bool {
+    let without_version = |it: &K| {
+        let mut it = it.clone();
+        it.meta_mut().resource_version = None;
+        it.meta_mut().generation = None;
+        it
+    };
+    without_version(before) == without_version(after)
 }
 
 /// Whether `a` is newer than `b`. Resource versions of one kind are numbers that grow.

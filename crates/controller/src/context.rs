@@ -1,7 +1,7 @@
 //! What every pass shares.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fivespot_api::ScheduledMachine;
 use fivespot_core::patience::Patience;
@@ -13,9 +13,10 @@ use crate::announce::Announcer;
 use crate::cache::{Cache, Heard};
 use crate::cluster_api::{Cluster, Served};
 use crate::discovery::Kinds;
+use crate::lock::lock;
+use crate::machines::Machines;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
-use crate::watch::Machines;
 use crate::workload::Workloads;
 
 /// What every pass shares.
@@ -88,13 +89,13 @@ impl Context {
 
     /// What is remembered of an object. Only one pass at a time has it.
     pub(crate) fn recall(&self, key: &Key) -> Patience {
-        self.patience.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
+        lock(&self.patience).remove(key).unwrap_or_default()
     }
 
     /// Remembers something of an object until its next pass.
     pub(crate) fn remember(&self, key: &Key, patience: Patience) {
         if patience != Patience::default() {
-            self.patience.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), patience);
+            lock(&self.patience).insert(key.clone(), patience);
         }
     }
 
@@ -111,23 +112,23 @@ impl Context {
 
     /// It is not known what is stored of an object.
     pub(crate) fn doubt(&self, key: &Key) {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        lock(&self.doubted).insert(key.clone());
     }
 
     /// Whether it is not known what is stored of an object.
     pub(crate) fn is_doubted(&self, key: &Key) -> bool {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+        lock(&self.doubted).contains(key)
     }
 
     /// It is known again.
     pub(crate) fn trust(&self, key: &Key) {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        lock(&self.doubted).remove(key);
     }
 
     /// An object is gone.
     pub(crate) fn forget(&self, key: &Key) {
         self.trust(key);
-        self.patience.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        lock(&self.patience).remove(key);
         self.workloads.release(key);
     }
 }

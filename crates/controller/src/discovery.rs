@@ -1,7 +1,7 @@
 //! What the API server serves: the version of Cluster API, and the plural of each provider's kind.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fivespot_api::conditions::ReferencesValid;
 use fivespot_core::children::MachineVersion;
@@ -11,6 +11,7 @@ use kube::Client;
 use kube::api::ApiResource;
 
 use crate::cluster_api::Served;
+use crate::lock::lock;
 use crate::trouble::{MANAGEMENT, Trouble, is_not_found, within};
 
 /// The best version of Cluster API that the API server serves and that we can write; `None` if it serves none.
@@ -51,7 +52,7 @@ impl Kinds {
         };
         let found = resource(&list, of);
         if found.is_some() {
-            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut groups = lock(&self.groups);
             groups.insert(of.api_version.clone(), Arc::new(list));
         }
         found.ok_or_else(|| not_found(of))
@@ -80,11 +81,11 @@ impl Kinds {
 
     /// Forgets a group that turned out not to be served any more.
     pub(crate) fn forget(&self, of: &Ref) {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&of.api_version);
+        lock(&self.groups).remove(&of.api_version);
     }
 
     fn remembered(&self, of: &Ref) -> Option<ApiResource> {
-        let list = self.groups.lock().unwrap_or_else(PoisonError::into_inner).get(&of.api_version).cloned();
+        let list = lock(&self.groups).get(&of.api_version).cloned();
         list.and_then(|it| resource(&it, of))
     }
 }

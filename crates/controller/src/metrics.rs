@@ -1,7 +1,7 @@
 //! What is counted.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use fivespot_api::Phase;
@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::lock::lock;
 use crate::queue::Key;
 use crate::trouble::Trouble;
 
@@ -186,7 +187,7 @@ impl Metrics {
 
     /// Whether the shutdown of an object should have been over.
     pub(crate) fn overdue(&self, key: &Key, overdue: bool) {
-        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut late = lock(&self.late);
         let changed = if overdue { late.insert(key.clone()) } else { late.remove(key) };
         if changed {
             self.overdue.set(i64::try_from(late.len()).unwrap_or(i64::MAX));

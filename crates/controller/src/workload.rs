@@ -10,11 +10,12 @@ mod kubeconfig;
 mod nodes;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 
+use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
 use crate::trouble::{Trouble, WORKLOAD, api_status, within};
@@ -135,7 +136,7 @@ impl Workloads {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -12,7 +12,7 @@ use fivespot_testbed::audit::Entries;
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlaneOptions, Testbed};
-use fixtures::{CONTROLLER, Controller, Desk, SOON, always, install, testbed};
+use fixtures::{CONTROLLER, Controller, Desk, SOON, always, testbed};
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
@@ -78,7 +78,7 @@ async fn a_hundred_idle_machines_with_live_nodes_cost_no_request_and_an_edit_is_
     let _turn = ONE_AT_A_TIME.lock().await;
     // On its own, so that every request of a controller is one of this controller.
     let testbed = &Testbed::start_with_fleet(ControlPlaneOptions::named("quiet")).await.unwrap();
-    install(testbed).await;
+    testbed.control_plane().install_all_but_the_controller().await.unwrap();
     let test = testbed.namespace("quiet").await;
     testbed.cluster(&test, "edge").await.unwrap();
     let controller = Controller::start_in(testbed, &test).await;

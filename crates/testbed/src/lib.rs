@@ -34,6 +34,7 @@ mod manifest;
 mod namespace;
 mod ports;
 pub mod process;
+mod product;
 pub mod provider;
 mod readiness;
 pub mod redirector;

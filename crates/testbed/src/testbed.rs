@@ -1,7 +1,5 @@
 //! A control plane and, when asked for, everything that turns a Machine into a Node on it.
 
-use std::path::Path;
-
 use tokio::sync::OnceCell;
 
 use crate::audit::AuditLog;
@@ -10,6 +8,7 @@ use crate::cluster::{self, Home};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions, StartError};
 use crate::kwok::Kwok;
 use crate::namespace::TestNamespace;
+use crate::product::shipped;
 use crate::provider::Provider;
 
 /// Cluster API, KWOK and the simulated provider, on one control plane.
@@ -142,7 +141,7 @@ pub async fn shared_control_plane() -> &'static Testbed {
 pub async fn shared_with_crd() -> &'static Testbed {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let testbed = shared_control_plane().await;
-    let crd = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds/scheduledmachine.yaml");
+    let crd = shipped("deploy/crds/scheduledmachine.yaml");
     let install = async || {
         let installed = testbed.control_plane().apply(&crd).await;
         installed.unwrap_or_else(|error| panic!("the CRD was not installed: {error}"));

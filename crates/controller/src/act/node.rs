@@ -1,7 +1,7 @@
 //! Writing the Node of our Machine, wherever it lives. Each write names the version that was looked at, and is computed
 //! anew from the Node as it is now if somebody was faster.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use fivespot_api::{NodeTaint, keys};
 use fivespot_core::observed;
@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::Pass;
+use crate::lock::lock;
 use crate::observe::recorded_taints;
 use crate::trouble::{Trouble, api_status, is_not_found};
 use crate::workload::Reach;
@@ -150,8 +151,4 @@ impl Pass<'_> {
         }
         reach.ask(what, request).await
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! One Cluster that machines have joined: connecting to it, staying connected, and knowing when that is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::{ClusterKey, Means, Nodes, Watched, kubeconfig};
+use crate::lock::lock;
 use crate::queue::Key;
 use crate::trouble::{gist, is_forbidden, is_not_found, told};
 
@@ -276,8 +277,4 @@ impl Shared {
 struct Connection {
     nodes: Arc<Nodes>,
     stream: BoxStream<'static, Result<watcher::Event<Node>, watcher::Error>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! What is known of the Nodes of one cluster.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fivespot_api::keys;
 use futures::{Stream, StreamExt as _};
@@ -11,7 +11,8 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::AbortHandle;
 
-use crate::cache::{Cache, Heard};
+use crate::cache::{Cache, Heard, is_the_same};
+use crate::lock::lock;
 use crate::queue::{Key, Queue};
 
 /// The Nodes of one cluster, and the client that reaches them.
@@ -124,7 +125,7 @@ impl Nodes {
     pub(crate) fn hear(&self, event: watcher::Event<Node>, queue: &Queue) {
         let name = match self.cache.hear(event.modify(trim)) {
             Heard::Nothing => return,
-            Heard::Changed { before: Some(before), after } if is_the_same(&before, &after) => return,
+            Heard::Changed { before: Some(before), after } if is_the_same(before.as_ref(), &after) => return,
             Heard::Changed { after, .. } => Some(after.name_any()),
             Heard::Gone { object, .. } => Some(object.name_any()),
             Heard::All => None,
@@ -176,10 +177,6 @@ impl Drop for Nodes {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Drops what nobody reads. A kubelet writes into its Node every few minutes, and almost all of that goes here.
 fn trim(node: &mut Node) {
     let ours = |it: Option<std::collections::BTreeMap<String, String>>| {
@@ -210,14 +207,4 @@ fn trim(node: &mut Node) {
         }
         NodeStatus { conditions: Some(ready), ..NodeStatus::default() }
     });
-}
-
-/// Whether nothing changed that anybody reads.
-fn is_the_same(before: &Node, after: &Node) -> bool {
-    let without_version = |it: &Node| {
-        let mut it = it.clone();
-        it.metadata.resource_version = None;
-        it
-    };
-    without_version(before) == without_version(after)
 }

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ApiResource, GroupVersionKind, PostParams};
 use serde_json::json;
 
-use crate::fixtures::{Controller, Desk, SOON, always, install};
+use crate::fixtures::{Controller, Desk, SOON, always};
 
 /// Whether a version of Cluster API's Machines and Clusters is served.
 async fn serve(testbed: &Testbed, version: &str, served: bool) {
@@ -32,7 +32,7 @@ async fn serve(testbed: &Testbed, version: &str, served: bool) {
 #[tokio::test]
 async fn an_older_cluster_api_is_spoken_to_in_its_own_version() {
     let testbed = Testbed::start_with_fleet(ControlPlaneOptions::named("v1beta1")).await.unwrap();
-    install(&testbed).await;
+    testbed.control_plane().install_all_but_the_controller().await.unwrap();
     let test = testbed.namespace("older").await;
     testbed.cluster(&test, "edge").await.unwrap();
     serve(&testbed, "v1beta2", false).await;

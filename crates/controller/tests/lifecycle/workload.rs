@@ -3,6 +3,7 @@
 use fivespot_api::Phase;
 use fivespot_testbed::kwok::Kwok;
 use fivespot_testbed::process::Signal;
+use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -10,7 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::fixtures::{Controller, Desk, a_cluster, always, budget, condition, never, pod_on, testbed};
+use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, budget, condition, never, pod_on, testbed};
 
 async fn workload(name: &str) -> (ControlPlane, Kwok) {
     let plane = ControlPlane::start(ControlPlaneOptions::named(name)).await.unwrap();
@@ -88,6 +89,14 @@ async fn a_cluster_that_hangs_holds_up_nobody_else_and_is_found_again() {
     for name in &far {
         Desk::new(&test, name).runs().await;
     }
+    // However many machines have joined, its Nodes are listed and watched once.
+    let of_nodes = |verb: &'static str| {
+        hanging.audit().entries().filter(move |it| {
+            it.user_agent.starts_with("5spot/") && it.resource == "nodes" && it.verb == verb && it.name.is_empty()
+        })
+    };
+    hanging.audit().caught_up(&hanging.client()).await;
+    assert_eq!(of_nodes("list").len(), 1, "{:#?}", of_nodes("list"));
     hanging.signal_api_server(Signal::STOP).unwrap();
     for name in &far {
         Desk::new(&test, name).reschedule(&never()).await;
@@ -107,6 +116,13 @@ async fn a_cluster_that_hangs_holds_up_nobody_else_and_is_found_again() {
     for name in &far {
         Desk::new(&test, name).reaches(Phase::Inactive).await;
     }
+    // Nobody has a Node there any more, so nobody watches.
+    eventually("every watch of its Nodes is over", SOON, async || {
+        let (begun, over) = (of_nodes("watch"), of_nodes("watch").filter(|it| it.stage == "ResponseComplete"));
+        let begun = begun.filter(|it| it.stage == "ResponseStarted");
+        if begun.len() == over.len() && !over.is_empty() { Ok(()) } else { Err(format!("{begun:#?} {over:#?}")) }
+    })
+    .await;
     test.close().await;
 }
 
