@@ -76,6 +76,16 @@ impl FaultProxy {
         self.ledger.arm(nth, Mishap::LoseAnswer);
     }
 
+    /// Holds the answer to the `nth` write from now on, when it has been carried out, until [`Self::release`].
+    pub fn hold_answer_of(&self, nth: usize) {
+        self.ledger.arm(nth, Mishap::HoldAnswer);
+    }
+
+    /// Lets the answer go that is held.
+    pub fn release(&self) {
+        self.ledger.release();
+    }
+
     /// Kills nobody, and loses nothing.
     pub fn spare(&self) {
         self.ledger.disarm();

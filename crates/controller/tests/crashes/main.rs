@@ -71,7 +71,7 @@ async fn killed_between_the_taints_and_the_status_it_knows_its_own() {
         let taint = json!({ "key": "example.com/lent", "value": value, "effect": "NoSchedule" });
         desk.edit(&json!({ "spec": { "nodeTaints": [taint] } })).await;
     };
-    stage.kill_after(1, &controller);
+    stage.proxy().kill_after(1, controller.pid());
     want("first").await;
     controller.ended().await;
     let node = desk.nodes().get(&desk.node_name()).await.unwrap();
@@ -85,6 +85,26 @@ async fn killed_between_the_taints_and_the_status_it_knows_its_own() {
     assert_eq!(status.applied_node_taints[0].value.as_deref(), Some("second"));
     let node = desk.nodes().get(&desk.node_name()).await.unwrap();
     assert_eq!(json!(node.spec.unwrap().taints)[0]["value"], "second");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn told_to_stop_it_hears_the_answer_to_what_it_has_sent() {
+    let stage = Stage::set(Flow::Activation).await;
+    let mut controller = stage.start().await;
+    stage.proxy().hold_answer_of(1);
+    let desk = Desk::new(stage.test(), "in-flight");
+    desk.create(&always(), &json!({})).await;
+    eventually("a write is under way", SOON, async || stage.writes().len() == 1).await;
+    controller.signal(Signal::TERM);
+    eventually("it has heard", SOON, async || controller.log().contains("\"message\":\"stopping\"")).await;
+    assert!(!controller.log().contains("\"message\":\"stopped\""), "it did not wait for the answer");
+    stage.proxy().release();
+    assert!(controller.ended().await.success());
+    assert_eq!(stage.writes().len(), 1, "nothing else was begun");
+
+    let _next = stage.start().await;
+    desk.runs().await;
     stage.close().await;
 }
 

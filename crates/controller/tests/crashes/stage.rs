@@ -55,9 +55,8 @@ impl Stage {
         self.proxy.writes()
     }
 
-    /// Kills a controller after so many writes from now on.
-    pub(crate) fn kill_after(&self, writes: usize, controller: &Controller) {
-        self.proxy.kill_after(writes, controller.pid());
+    pub(crate) fn proxy(&self) -> &FaultProxy {
+        &self.proxy
     }
 
     pub(crate) async fn close(self) {

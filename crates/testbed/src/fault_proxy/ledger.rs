@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use tokio::sync::Notify;
 
 use super::killing::kill;
 
@@ -28,6 +29,8 @@ pub struct Write {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     state: Mutex<State>,
+    /// An answer that is held may go.
+    released: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +47,8 @@ pub(super) enum Mishap {
     Kill(u32),
     /// Whoever sent the write does not get its answer.
     LoseAnswer,
+    /// Whoever sent the write waits for its answer until it is let go.
+    HoldAnswer,
 }
 
 /// What becomes of the answer to a write.
@@ -51,6 +56,7 @@ pub(super) enum Mishap {
 pub(super) enum Answer {
     Given,
     Lost,
+    Held,
 }
 
 /// How many kills there were before. A connection belongs to the life in which it was made.
@@ -73,6 +79,16 @@ impl Ledger {
         self.lock().mishap = None;
     }
 
+    /// Waits until an answer may go.
+    pub(super) async fn released(&self) {
+        self.released.notified().await;
+    }
+
+    /// Lets an answer go that is held, or the next one that is.
+    pub(super) fn release(&self) {
+        self.released.notify_one();
+    }
+
     pub(super) fn life(&self) -> Life {
         self.lock().life
     }
@@ -90,6 +106,7 @@ impl Ledger {
                 Answer::Lost
             }
             Some((_, Mishap::LoseAnswer)) => Answer::Lost,
+            Some((_, Mishap::HoldAnswer)) => Answer::Held,
             None => Answer::Given,
         }
     }

@@ -99,8 +99,12 @@ where
         let _turn = if write { Some(self.turn.lock().await) } else { None };
         self.still_alive(ours, life)?;
         let answer = self.client.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
-        if write && self.ledger.record(Write { method, path, status: answer.status() }) == Answer::Lost {
-            return Err(io::Error::other("the answer is lost"));
+        if write {
+            match self.ledger.record(Write { method, path, status: answer.status() }) {
+                Answer::Given => {}
+                Answer::Lost => return Err(io::Error::other("the answer is lost")),
+                Answer::Held => self.ledger.released().await,
+            }
         }
         self.still_alive(ours, life)?;
         Ok(answer)
