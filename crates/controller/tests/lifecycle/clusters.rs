@@ -67,7 +67,7 @@ async fn a_paused_cluster_holds_up_what_is_graceful_and_nothing_else() {
     desk.until("paused", |it| condition(it, "ReferencesValid") == references("ClusterPaused")).await;
     desk.reschedule(&never()).await;
     let held = desk.reaches(Phase::ShuttingDown).await;
-    assert!(held.message.unwrap().contains("paused"));
+    assert!(held.message.unwrap().contains("the Cluster is paused"));
     assert!(desk.machine().await.unwrap().metadata.deletion_timestamp.is_none());
     let node = desk.nodes().get(&desk.node_name()).await.unwrap();
     assert_ne!(node.spec.unwrap().unschedulable, Some(true));
@@ -88,7 +88,7 @@ async fn a_paused_cluster_holds_up_what_is_graceful_and_nothing_else() {
 
 #[tokio::test]
 async fn a_shutdown_that_is_paused_has_all_its_time_when_it_is_resumed() {
-    let (test, _controller) = a_cluster("paused midway").await;
+    let (test, _controller) = a_cluster("midway").await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })).await;
     desk.runs().await;
@@ -98,7 +98,8 @@ async fn a_shutdown_that_is_paused_has_all_its_time_when_it_is_resumed() {
     let blocked = |it: &ScheduledMachineStatus| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"));
     let first = desk.until("blocked", blocked).await.shutdown_started_at.unwrap();
     pause(&test, true).await;
-    let held = desk.until("held", |it| it.message.as_ref().is_some_and(|it| it.contains("paused"))).await;
+    let held =
+        desk.until("held", |it| it.message.as_ref().is_some_and(|it| it.contains("the Cluster is paused"))).await;
     assert_eq!((held.phase, held.shutdown_started_at), (Some(Phase::ShuttingDown), None));
     // The times of a status are whole seconds.
     eventually("it is a second later", SOON, async || jiff::Timestamp::now().as_second() > first.0.as_second()).await;
