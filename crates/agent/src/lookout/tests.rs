@@ -1,0 +1,126 @@
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+
+const NOBODY: [u32; 0] = [];
+
+/// A tree that looks like a procfs.
+struct Tree(TempDir);
+
+fn tree() -> Tree {
+    Tree(TempDir::new().unwrap())
+}
+
+impl Tree {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A process of the host with this name, started at this tick.
+    fn with(self, pid: u32, comm: &str, started: u64) -> Self {
+        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 {started} 0 0\n");
+        let files = [("comm", format!("{comm}\n")), ("cmdline", format!("{comm}\0")), ("stat", stat)];
+        self.file(pid, "cgroup", "0::/user.slice\n").files(pid, &files)
+    }
+
+    fn files(self, pid: u32, files: &[(&str, String)]) -> Self {
+        files.iter().fold(self, |tree, (name, text)| tree.file(pid, name, text))
+    }
+
+    fn file(self, pid: u32, name: &str, text: &str) -> Self {
+        let directory = self.path().join(pid.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(name), text).unwrap();
+        self
+    }
+
+    fn without(self, pid: u32, name: &str) -> Self {
+        fs::remove_file(self.path().join(pid.to_string()).join(name)).unwrap();
+        self
+    }
+
+    fn lookout(&self) -> Lookout {
+        let patterns = Patterns { commands: vec!["idea".into()], argv_substrings: vec!["--idea".into()] };
+        Lookout::new(patterns, Proc::at(self.path()))
+    }
+
+    fn found(&self) -> Vec<u32> {
+        pids(&mut self.lookout(), Hint::All)
+    }
+}
+
+fn pids(lookout: &mut Lookout, hint: Hint) -> Vec<u32> {
+    let mut found: Vec<u32> = lookout.look(hint).unwrap().iter().map(|it| it.pid).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn all_that_match_are_found_whatever_their_name_holds() {
+    let odd = ") S idea (";
+    let tree = tree().with(7, "idea", 1).with(8, "vi", 1).with(9, "idea", 2).with(10, odd, 3);
+    assert_eq!(tree.found(), [7, 9]);
+    assert_eq!(tree.file(10, "cmdline", "x\0--idea\0").found(), [7, 9, 10]);
+}
+
+#[test]
+fn each_process_is_told_once_but_an_id_may_come_again() {
+    let tree = tree().with(7, "idea", 1);
+    let mut lookout = tree.lookout();
+    assert_eq!(pids(&mut lookout, Hint::All), [7]);
+    assert_eq!(pids(&mut lookout, Hint::All), NOBODY);
+    assert_eq!(pids(&mut lookout, Hint::One(7)), NOBODY);
+    let _again = tree.with(7, "idea", 2);
+    assert_eq!(pids(&mut lookout, Hint::One(7)), [7]);
+}
+
+#[test]
+fn those_that_have_gone_are_forgotten() {
+    let tree = tree().with(7, "idea", 1);
+    let mut lookout = tree.lookout();
+    pids(&mut lookout, Hint::All);
+    fs::remove_dir_all(tree.path().join("7")).unwrap();
+    pids(&mut lookout, Hint::All);
+    assert!(lookout.told.is_empty());
+}
+
+#[test]
+fn a_process_that_goes_while_it_is_looked_at_is_no_match() {
+    for gone in ["comm", "cgroup", "stat"] {
+        assert_eq!(tree().with(7, "idea", 1).without(7, gone).found(), NOBODY, "{gone}");
+    }
+    assert_eq!(pids(&mut tree().lookout(), Hint::One(7)), NOBODY);
+}
+
+/// The kernel shows an exiting process of a version 1 pod in the root.
+#[test]
+fn a_process_that_has_begun_to_exit_is_no_match() {
+    let stat = "7 (idea) Z 1 1 1 0 -1 4194308 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0\n";
+    assert_eq!(tree().with(7, "idea", 1).file(7, "stat", stat).found(), NOBODY);
+}
+
+#[test]
+fn the_agent_is_not_its_own_match() {
+    let tree = tree().with(7, "idea", 1).with(8, "idea", 1);
+    std::os::unix::fs::symlink("7", tree.path().join("self")).unwrap();
+    assert_eq!(tree.found(), [8]);
+    assert_eq!(pids(&mut tree.lookout(), Hint::One(7)), NOBODY);
+}
+
+#[test]
+fn processes_of_pods_are_not_found_in_any_layout() {
+    let pod =
+        |cgroup: &str| tree().with(7, "idea", 1).file(7, "cgroup", cgroup).file(1, "cgroup", "0::/../../init.scope\n");
+    for cgroup in [
+        "0::/../../kubepods.slice/kubepods-besteffort.slice/x.scope\n",
+        "8:pids:/kubepods/pod0a1b2c3d-1234-5678-9abc-def012345678/x\n0::/../..\n",
+        "0::/../sidecar\n",
+        "0::/\n",
+    ] {
+        assert_eq!(pod(cgroup).found(), NOBODY, "{cgroup}");
+    }
+    assert_eq!(pod("0::/../../user.slice\n").found(), [7]);
+}
