@@ -1,11 +1,16 @@
 //! The agent as a process whose lines are read, and programs for it to find.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Generous: nothing is asserted about time, and a test must not wait for ever.
+const SOON: Duration = Duration::from_mins(5);
 
 /// Ends a process, whatever becomes of the test.
 pub(crate) struct Running(pub(crate) Child);
@@ -69,30 +74,32 @@ impl Stage {
 pub(crate) struct Watch {
     pub(crate) process: Running,
     pub(crate) detector: String,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Watch {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut process = Running(command.stdout(Stdio::piped()).spawn().unwrap());
-        let lines = BufReader::new(process.0.stdout.take().unwrap());
-        let mut watch = Watch { process, lines, detector: String::new() };
+        let output = BufReader::new(process.0.stdout.take().unwrap());
+        let (told, lines) = channel();
+        // It ends with the agent's output.
+        std::thread::spawn(move || output.lines().map_while(Result::ok).all(|line| told.send(line).is_ok()));
+        let watch = Watch { process, lines, detector: String::new() };
         let armed = watch.line();
         assert_eq!(armed["event"], "armed", "{armed}");
         let detector = armed["detector"].as_str().unwrap().to_owned();
         Watch { detector, ..watch }
     }
 
-    /// The next line, however long it takes.
-    pub(crate) fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
+    /// The next line.
+    pub(crate) fn line(&self) -> Value {
+        let line = self.lines.recv_timeout(SOON).expect("another line of the agent's");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
     /// The next line has to be a match of this process.
     #[track_caller]
-    pub(crate) fn expect(&mut self, pid: u32, matched: &str, source: &str) -> Value {
+    pub(crate) fn expect(&self, pid: u32, matched: &str, source: &str) -> Value {
         let line = self.line();
         assert_eq!(line["event"], "match", "{line}");
         assert_eq!((&line["pid"], &line["matched"], &line["source"]), (&pid.into(), &matched.into(), &source.into()));
@@ -105,7 +112,7 @@ impl Watch {
     pub(crate) fn stop(mut self) -> Vec<String> {
         let pid = rustix::process::Pid::from_child(&self.process.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let rest = self.lines.by_ref().lines().map(Result::unwrap).collect();
+        let rest = self.lines.iter().collect();
         assert_eq!(self.process.0.wait().unwrap().code(), Some(0));
         rest
     }

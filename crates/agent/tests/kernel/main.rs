@@ -15,7 +15,7 @@ const DETECTORS: [&str; 2] = ["netlink", "poll"];
 fn a_program_that_is_started_is_found() {
     for detector in DETECTORS {
         let stage = Stage::new("match_commands = ['idea-start']\n");
-        let mut watch = stage.watch(detector);
+        let watch = stage.watch(detector);
         assert_eq!(watch.detector, detector);
         let idea = stage.start("idea-start");
         let line = watch.expect(idea.0.id(), "idea-start", "comm");
@@ -37,7 +37,7 @@ fn a_program_that_runs_already_is_found_at_arming() {
 fn a_name_that_the_kernel_cuts_is_found_and_its_neighbour_is_not() {
     for detector in DETECTORS {
         let stage = Stage::new("match_commands = ['idea-with-a-long-name', 'idea-last']\n");
-        let mut watch = stage.watch(detector);
+        let watch = stage.watch(detector);
         let _neighbour = stage.start("idea-with-a-long-neighbour");
         let idea = stage.start("idea-with-a-long-name");
         let line = watch.expect(idea.0.id(), "idea-with-a-long-name", "comm");
@@ -52,7 +52,7 @@ fn a_name_that_the_kernel_cuts_is_found_and_its_neighbour_is_not() {
 fn a_program_that_renames_itself_is_found() {
     for detector in DETECTORS {
         let stage = Stage::new("match_commands = ['idea-renamed']\n");
-        let mut watch = stage.watch(detector);
+        let watch = stage.watch(detector);
         let mut shell = Command::new("/bin/sh");
         // Built in, so that the shell itself goes on under its new name.
         shell.args(["-c", "n=idea; echo $n-renamed > /proc/$$/comm; read line"]).stdin(std::process::Stdio::piped());
@@ -65,7 +65,7 @@ fn a_program_that_renames_itself_is_found() {
 fn a_part_of_the_arguments_is_found() {
     for detector in DETECTORS {
         let stage = Stage::new("match_argv_substrings = ['-jar idea-argument.jar']\n");
-        let mut watch = stage.watch(detector);
+        let watch = stage.watch(detector);
         let script = "read line";
         let mut java = Command::new("/bin/sh");
         java.args(["-c", script, "-jar", "idea-argument.jar"]).stdin(std::process::Stdio::piped());
@@ -78,7 +78,7 @@ fn a_part_of_the_arguments_is_found() {
 fn several_at_once_are_all_found_once_each() {
     for detector in DETECTORS {
         let stage = Stage::new("match_commands = ['idea-many']\n");
-        let mut watch = stage.watch(detector);
+        let watch = stage.watch(detector);
         let program = stage.program("idea-many");
         let many: Vec<Running> = (0..20).map(|_| Running(Command::new(&program).arg("600").spawn().unwrap())).collect();
         let mut started: Vec<u64> = many.iter().map(|it| it.0.id().into()).collect();
@@ -99,7 +99,7 @@ fn the_agent_does_not_match_itself() {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_5spot-reclaim-agent"), &itself).unwrap();
         let mut command = Command::new(itself);
         command.args(stage.agent(&["--dry-run", "--detector", detector]).get_args());
-        let mut watch = Watch::start(command);
+        let watch = Watch::start(command);
         let idea = stage.start("idea-self");
         watch.expect(idea.0.id(), "idea-self", "comm");
         assert_eq!(watch.stop(), [""; 0]);
@@ -124,7 +124,7 @@ fn in_another_network_namespace_the_kernel_tells_nothing_and_auto_polls() {
     let log = std::fs::File::create(stage.path("log")).unwrap();
     let mut command = elsewhere(&["--dry-run"]);
     command.stderr(log);
-    let mut watch = Watch::start(command);
+    let watch = Watch::start(command);
     assert_eq!(watch.detector, "poll");
     let log = std::fs::read_to_string(stage.path("log")).unwrap();
     assert!(log.contains("polling instead") && log.contains("hostNetwork: true"), "{log}");

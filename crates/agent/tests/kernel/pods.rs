@@ -31,7 +31,7 @@ fn a_program_of_a_pod_is_not_found_in_any_layout() {
         let stage =
             Stage::new("match_commands = ['idea-pod', 'idea-host']\nmatch_argv_substrings = ['/idea-pod 600']\n");
         let program = stage.program("idea-pod");
-        let mut watch = stage.watch(detector);
+        let watch = stage.watch(detector);
         for (hierarchy, layout) in places.iter().flat_map(|it| layouts.iter().map(move |layout| (it, layout))) {
             let group = Group::new(hierarchy, layout);
             let pod = start_in(&group, &program);
@@ -57,7 +57,7 @@ fn from_a_private_cgroup_namespace_a_neighbour_is_not_found_and_the_host_is() {
         let agent = stage.agent(&["--dry-run", "--detector", detector]);
         let mut command: Command = container.enter();
         command.args(["unshare", "-C"]).arg(agent.get_program()).args(agent.get_args());
-        let mut watch = Watch::start(command);
+        let watch = Watch::start(command);
         let near = start_in(&neighbour, &stage.program("idea-near"));
         wait_until_it_is(&near, "idea-near");
         let far = stage.start("idea-far");
