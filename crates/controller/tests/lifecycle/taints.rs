@@ -85,8 +85,8 @@ async fn ours_come_with_the_node_change_with_the_spec_and_go_with_it() {
     assert_eq!(is_tainted(&waiting), ("Unknown".into(), "NoNodeYet".into()));
     desk.reschedule(&always()).await;
     desk.runs().await;
-    let status = applied(&desk, &[lent("a"), dedicated()]).await;
-    assert_eq!(is_tainted(&status), ("True".into(), "Applied".into()));
+    desk.until("tainted", |it| is_tainted(it) == ("True".to_owned(), "Applied".to_owned())).await;
+    applied(&desk, &[lent("a"), dedicated()]).await;
     let theirs = json!({ "key": "maintenance", "effect": "NoSchedule" });
     admin(&desk, &theirs, true).await;
 
@@ -199,8 +199,8 @@ async fn while_a_node_comes_and_goes_and_ours_are_edited_all_the_time_nobodys_ta
     })
     .await;
     say_ready(&desk.nodes(), &desk.node_name(), true).await;
-    let status = applied(&desk, &[lent(&format!("v{EDITS}"))]).await;
-    assert_eq!(is_tainted(&status), ("True".into(), "Applied".into()));
+    desk.until("tainted again", |it| is_tainted(it) == ("True".to_owned(), "Applied".to_owned())).await;
+    applied(&desk, &[lent(&format!("v{EDITS}"))]).await;
     eventually("the node lifecycle takes its own taint off", SOON, async || !not_ready(&node(&desk).await)).await;
     assert!(has(&node(&desk).await, &theirs));
     test.close().await;
