@@ -148,8 +148,10 @@ async fn a_node_that_two_machines_claim_is_nobodys() {
     let told = desk.until("nobody's", |it| it.node_ref.is_none()).await;
     assert!(told.message.as_ref().unwrap().contains("providerID"), "{told:#?}");
     desk.machines().delete("other", &DeleteParams::default()).await.unwrap();
+    // If Cluster API has put its finalizer there already, nobody else takes it off.
     let let_go = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    desk.machines().patch("other", &PatchParams::default(), &let_go).await.unwrap();
+    let freed = desk.machines().patch("other", &PatchParams::default(), &let_go).await;
+    assert!(freed.is_ok() || desk.machines().get_opt("other").await.unwrap().is_none(), "{freed:?}");
     desk.until("its own again", |it| it.node_ref.is_some()).await;
     test.close().await;
 }
