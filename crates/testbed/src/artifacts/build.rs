@@ -111,6 +111,8 @@ impl<'a> Workshop<'a> {
     }
 
     fn copy_extra(&self, module: &GoModule, extra: &Extra, into: &Path) -> Result<(), ArtifactError> {
+        // A module that nothing is compiled from has not been fetched by the build.
+        self.run(module, &["mod", "download", extra.of_module])?;
         let listed = self.run(module, &["list", "-m", "-f", "{{.Dir}}", extra.of_module])?;
         let from = Path::new(listed.trim()).join(extra.from);
         let to = into.join(extra.to);
