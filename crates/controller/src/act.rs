@@ -1,5 +1,6 @@
 //! Every act of a plan, in order: the first that fails ends the pass.
 
+mod agent;
 mod children;
 mod machine;
 mod node;
@@ -29,6 +30,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) let_go: bool,
     /// Whether it was the taints of the Node that failed.
     pub(crate) tainting_failed: bool,
+    /// Whether it was the agent of the Node that could not be had there.
+    pub(crate) projecting_failed: bool,
 }
 
 impl<'a> Pass<'a> {
@@ -41,6 +44,7 @@ impl<'a> Pass<'a> {
             done: Done::default(),
             let_go: false,
             tainting_failed: false,
+            projecting_failed: false,
         }
     }
 
@@ -69,6 +73,7 @@ pub(crate) async fn act(pass: &mut Pass<'_>, actions: &[Action]) -> Result<(), T
             Action::CreateChildren => pass.create_children().await?,
             Action::Evict(pods) => pass.evict(pods).await?,
             Action::Taint { wanted, told } => pass.taint(wanted, told).await?,
+            Action::Project { orders } => pass.project(orders).await?,
             Action::Together(lists) => together(pass, lists).await?,
             Action::Mark(_)
             | Action::Unmark
@@ -119,6 +124,7 @@ async fn apart(pass: &Pass<'_>, action: &Action) -> Result<(), Trouble> {
         | Action::CreateChildren
         | Action::Evict(_)
         | Action::Taint { .. }
+        | Action::Project { .. }
         | Action::Together(_) => unreachable!("a decision puts none of these beside others"),
     }
 }

@@ -57,7 +57,7 @@ impl Eye<'_> {
             },
             wanted: spec.map(|spec| children::wanted(&key.name, spec)),
             cluster: cluster(context, &key.namespace, joins),
-            node: node::observe(context, key, ours),
+            node: node::observe(self, ours),
             machine,
             bootstrap: Slot::NotRead,
             infrastructure: Slot::NotRead,

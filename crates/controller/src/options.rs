@@ -31,6 +31,10 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) require_kubeconfig: bool,
 
+    /// Where the reclaim agent lives, in every cluster that machines join
+    #[arg(long, default_value = "5spot-system", value_name = "NAMESPACE")]
+    pub(crate) agent_namespace: String,
+
     /// How many writes may be under way at once
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_concurrent_writes: u16,

@@ -38,8 +38,12 @@ impl Pass<'_> {
             Trouble::Refused { references, .. } => *references,
             Trouble::Stale(_) | Trouble::Hiccup(_) | Trouble::Stopping => None,
         };
-        let doing =
-            if self.tainting_failed { Doing::Tainting } else { plan.map_or(Doing::Keeping, |it| doing(&it.actions)) };
+        let doing = match plan {
+            _ if self.tainting_failed => Doing::Tainting,
+            _ if self.projecting_failed => Doing::Projecting,
+            Some(plan) => doing(&plan.actions),
+            None => Doing::Keeping,
+        };
         self.done.failure = Some(Failure { doing, why: trouble.to_string(), references });
         tracing::warn!(object = %self.key, why = %trouble, "failed");
         let standing = plan.map_or_else(|| unknown(&self.scene.situation()), |it| it.standing.clone());

@@ -27,6 +27,9 @@ use crate::serve::{self, Health};
 use crate::watch::{self, Gone};
 use crate::workload::{Means, Workloads};
 
+/// So many passes take turns with each write that may be under way. When a window opens for many, their writes interleave:
+/// everybody's Machine is there before anybody's last status is, and before Cluster API is busy with the first of them.
+const PASSES_PER_WRITE: usize = 4;
 /// How long passes may take to end when the process is told to.
 const FAREWELL: Duration = Duration::from_secs(20);
 /// How long events that wait may take to be published then.
@@ -54,11 +57,12 @@ async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -
     tracing::info!(version = served.version.as_str(), "Cluster API is served");
 
     let at_once = usize::from(options.max_concurrent_writes);
-    let (queue, writes) = (Arc::new(Queue::new(at_once)), Arc::new(Semaphore::new(at_once)));
+    let (queue, writes) = (Arc::new(Queue::new(at_once * PASSES_PER_WRITE)), Arc::new(Semaphore::new(at_once)));
     let announcer = Announcer::start(client.clone(), hostname(), Arc::clone(&writes));
     let workloads = Workloads::new(Means {
         management: client.clone(),
         require_kubeconfig: options.require_kubeconfig,
+        agent_namespace: options.agent_namespace.as_str().into(),
         queue: Arc::clone(&queue),
         metrics: Arc::clone(metrics),
     });

@@ -8,11 +8,12 @@
 mod home;
 mod kubeconfig;
 mod nodes;
+pub(crate) mod orders;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
 
 use crate::lock::lock;
@@ -23,6 +24,7 @@ use crate::trouble::{Trouble, WORKLOAD, api_status, within};
 use home::Home;
 pub(crate) use home::State;
 use nodes::{Nodes, Watched};
+pub(crate) use orders::Posted;
 
 /// A Cluster, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +40,8 @@ pub(crate) struct Means {
     pub(crate) management: Client,
     /// Whether a Cluster without a Secret is an error.
     pub(crate) require_kubeconfig: bool,
+    /// Where the reclaim agent lives, in whatever cluster.
+    pub(crate) agent_namespace: Arc<str>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -93,6 +97,11 @@ impl Workloads {
         }
     }
 
+    /// Where the reclaim agent lives, in whatever cluster.
+    pub(crate) fn agent_namespace(&self) -> &str {
+        &self.means.agent_namespace
+    }
+
     /// The way to the Nodes of an object's cluster.
     pub(crate) fn reach(&self, key: &Key) -> Option<Reach> {
         let state = self.lock();
@@ -101,6 +110,12 @@ impl Workloads {
             State::Connected(nodes) => Some(Reach { nodes, home: Arc::clone(home) }),
             State::Sought | State::Unreachable(_) => None,
         }
+    }
+
+    /// What the agent on the Node of an object's Machine is told. The object is called when that changes.
+    pub(crate) fn orders(&self, key: &Key, node: &str) -> Posted {
+        let reach = self.reach(key);
+        reach.map_or(Posted::Sought, |it| it.nodes.board(&self.means).of(node))
     }
 
     /// Whether nothing has been heard of the kubelet of a Node for a while, as its cluster says.
@@ -158,6 +173,21 @@ impl Reach {
     /// What is known of a Node.
     pub(crate) fn known(&self, name: &str) -> Option<Arc<Node>> {
         self.nodes.get(name)
+    }
+
+    /// What the agent on a Node is told.
+    pub(crate) fn orders(&self, node: &str) -> Posted {
+        self.nodes.posted(node)
+    }
+
+    /// Takes what we told the agent on a Node.
+    pub(crate) fn wrote_orders(&self, orders: ConfigMap) {
+        self.nodes.wrote_orders(orders);
+    }
+
+    /// We took away what the agent on a Node was told.
+    pub(crate) fn deleted_orders(&self, node: &str) {
+        self.nodes.deleted_orders(node);
     }
 
     /// Takes a Node that we asked for.

@@ -6,6 +6,7 @@
 
 mod aim;
 mod hold;
+mod projection;
 mod reclaim;
 mod removal;
 mod run;
@@ -22,7 +23,7 @@ use crate::observed::Observed;
 use crate::plan::{Decision, Look, Plan, Standing};
 use crate::validate::{SpecErrors, ValidSpec};
 
-use aim::Aim;
+use aim::{Aim, Because, Removal};
 
 /// What can be said, or what has to be read before it can.
 type Sight<T> = Result<T, Look>;
@@ -55,7 +56,8 @@ pub fn unknown(situation: &Situation<'_>) -> Standing {
 /// Decides what one pass does, or what it has to look at first. Each look is asked for once: what has been read is not
 /// asked for again.
 pub fn decide(situation: Situation<'_>) -> Decision {
-    let plan = match Aim::of(&situation) {
+    let aim = Aim::of(&situation);
+    let plan = match aim {
         Aim::Remove(removal) => removal::plan(&situation, removal),
         Aim::Hold => hold::plan(&situation),
         Aim::Run => run::plan(&situation),
@@ -65,7 +67,12 @@ pub fn decide(situation: Situation<'_>) -> Decision {
         Ok(plan) => {
             // Whatever else it waits for: when the schedule changes, there is something to say.
             let wake_at = plan.wake_at.into_iter().chain(situation.boundary()).min();
-            let actions = plan.actions.into_iter().chain(reclaim::answer_again(&situation)).collect();
+            let mut actions = plan.actions;
+            // A reclaim does the same in its own order.
+            if !matches!(aim, Aim::Remove(Removal { because: Because::Reclaimed, .. })) {
+                actions.extend(projection::plan(&situation));
+                actions.extend(reclaim::clear(&situation));
+            }
             Decision::Do(Box::new(Plan { actions, wake_at, ..plan }))
         }
         Err(look) => Decision::Look(look),

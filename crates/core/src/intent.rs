@@ -7,6 +7,8 @@ use fivespot_api::ScheduledMachine;
 use fivespot_schedule::parse_duration;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::agent::orders;
+
 /// What holds where a timeout does not parse: the default of the field.
 const DEFAULT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
@@ -20,8 +22,8 @@ pub struct Intent {
     pub killed: bool,
     /// The schedule is enabled.
     pub enabled: bool,
-    /// `killIfCommands` names programs, so a request of the agent's counts.
-    pub reclaimable: bool,
+    /// What the reclaim agent is told to look for, if `killIfCommands` names programs: only then a request of its counts.
+    pub orders: Option<String>,
     /// How long a shutdown may take in all.
     pub graceful_shutdown_timeout: SignedDuration,
     /// How long pods may take to leave.
@@ -37,7 +39,7 @@ impl Intent {
             deleted: object.metadata.deletion_timestamp.is_some(),
             killed: spec.kill_switch,
             enabled: spec.schedule.enabled,
-            reclaimable: spec.kill_if_commands.as_ref().is_some_and(|it| !it.is_empty()),
+            orders: orders(spec.kill_if_commands.as_deref().unwrap_or_default()),
             graceful_shutdown_timeout: timeout(&spec.graceful_shutdown_timeout),
             node_drain_timeout: timeout(&spec.node_drain_timeout),
         }

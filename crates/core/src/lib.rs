@@ -8,9 +8,11 @@
 //! - [`children`] names and builds the objects a machine is made of.
 //! - [`status`] folds what was seen and done into the status, and [`event`] tells what changed.
 //! - [`patience`] says when to try again what failed.
+//! - [`agent`] says what the reclaim agent on a Node is told.
 //! - [`drain`] says which pods have to leave before a machine may go.
 
 pub mod admission;
+pub mod agent;
 pub mod children;
 pub mod decide;
 pub mod document;

@@ -226,6 +226,8 @@ pub struct OurNode {
     pub cordon: Cordon,
     /// The agent's request, if there is one.
     pub reclaim: Option<ReclaimRequest>,
+    /// The agent itself.
+    pub agent: Agent,
     /// All its taints.
     pub taints: Vec<Taint>,
     /// Those that are ours, as the Node itself records it.
@@ -239,6 +241,28 @@ impl OurNode {
         let told = || (stored.node_uid.as_ref() == Some(&self.uid)).then(|| stored.applied_taints.clone());
         self.recorded_taints.clone().or_else(told).unwrap_or_default()
     }
+}
+
+/// What a Node and its cluster have of the reclaim agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Agent {
+    /// Whether the Node has the label that lets the agent onto it.
+    pub labelled: bool,
+    /// What it is told to look for.
+    pub orders: Orders,
+}
+
+/// What the agent of a Node is told to look for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Orders {
+    /// Nobody can tell yet.
+    Sought,
+    /// It has not been told anything.
+    None,
+    /// It has been told something else than this Node's agent is told, or it cannot be told what it has been told.
+    Other,
+    /// It has been told this.
+    Told(String),
 }
 
 /// Whether a Node takes new pods, and who said that it does not.

@@ -88,7 +88,12 @@ pub enum Action {
     EndAllPods,
     /// Set `schedule.enabled` to false, so that the machine does not come back by itself.
     DisableSchedule,
-    /// Take the agent's label and its configuration away.
+    /// Have the agent on the Node, with these orders.
+    Project {
+        /// The text of its configuration.
+        orders: String,
+    },
+    /// Take the agent's configuration and its label away.
     Unproject,
     /// Take the agent's request off the Node.
     ClearRequest,

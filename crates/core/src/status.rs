@@ -85,6 +85,8 @@ pub enum Doing {
     Removing,
     /// Putting taints on its Node, which is all that was left to do.
     Tainting,
+    /// Having the reclaim agent on its Node, which is all that was left to do.
+    Projecting,
     /// Neither.
     Keeping,
 }
@@ -176,6 +178,10 @@ fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Stand
         let told = Some((NodeTainted::PatchFailed, failure.why.clone()));
         let taints = Some(Tainted { applied: before.applied_node_taints.clone(), told });
         return Standing { taints, ..standing.clone() };
+    }
+    if failure.doing == Doing::Projecting {
+        let message = format!("its owner cannot take the machine back: {}", failure.why);
+        return Standing { ready: Ready::Error, message, ..standing.clone() };
     }
     // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
     let (phase, ready) = if before.phase == Some(Phase::EmergencyRemove) {

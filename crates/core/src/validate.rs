@@ -6,6 +6,7 @@
 
 mod cluster_name;
 mod inline_object;
+mod kill_if_commands;
 mod machine_template;
 mod node_taints;
 pub mod rules;
@@ -71,11 +72,13 @@ pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard
     let infrastructure =
         inline_object::check(&rules::INFRASTRUCTURE, &spec.infrastructure_spec, namespace, &mut findings);
     let machine_template = machine_template::check(spec.machine_template.as_ref(), &mut findings);
+    let commands = spec.kill_if_commands.as_deref().unwrap_or_default();
+    let kill_if_commands = kill_if_commands::check(commands, &mut findings);
     let node_taints = node_taints::check(&spec.node_taints, &mut findings);
 
     // Each part is None exactly when it has a finding, so this is the one place that has to look at both.
     let parts = (cluster_name, graceful_shutdown_timeout, node_drain_timeout, schedule, bootstrap, infrastructure);
-    match (parts, machine_template, node_taints) {
+    match (parts, machine_template, kill_if_commands, node_taints) {
         (
             (
                 Some(cluster_name),
@@ -86,6 +89,7 @@ pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard
                 Some(infrastructure),
             ),
             Some(machine_template),
+            Some(kill_if_commands),
             Some(node_taints),
         ) if findings.0.is_empty() => Ok(ValidSpec {
             schedule,
@@ -96,7 +100,7 @@ pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard
             priority: spec.priority,
             graceful_shutdown_timeout,
             node_drain_timeout,
-            kill_if_commands: spec.kill_if_commands.clone().unwrap_or_default(),
+            kill_if_commands,
             node_taints,
         }),
         _ => Err(SpecErrors(findings.0)),

@@ -72,14 +72,6 @@ impl Pass<'_> {
         outcome
     }
 
-    pub(super) async fn unproject(&self) -> Result<(), Trouble> {
-        self.patch_node("take the agent off", |node| {
-            let patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: null } } });
-            node.labels().contains_key(keys::RECLAIM_AGENT_LABEL).then_some(patch)
-        })
-        .await
-    }
-
     pub(super) async fn clear_request(&self) -> Result<(), Trouble> {
         let request = [
             keys::RECLAIM_REQUESTED_ANNOTATION,
@@ -105,7 +97,7 @@ impl Pass<'_> {
     }
 
     /// Patches the Node as `patch` says; nothing is sent if it says nothing.
-    async fn patch_node(&self, verb: &str, patch: impl Fn(&Node) -> Option<Value>) -> Result<(), Trouble> {
+    pub(super) async fn patch_node(&self, verb: &str, patch: impl Fn(&Node) -> Option<Value>) -> Result<(), Trouble> {
         let Some((reach, ours)) = self.reach()? else { return Ok(()) };
         let what = format!("cannot {verb} Node {}", ours.name);
         let nodes = reach.nodes();

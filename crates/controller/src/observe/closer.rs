@@ -46,7 +46,7 @@ impl Eye<'_> {
                     Slot::Ours(ours) => Slot::Ours(observed::Machine { confirmed: true, ..ours }),
                     other => other,
                 };
-                seen.node = node::observe(context, key, Some(&machine).filter(|_| seen.machine.ours().is_some()));
+                seen.node = node::observe(self, Some(&machine).filter(|_| seen.machine.ours().is_some()));
                 context.machines.saw(machine);
             }
             Ok(None) => (seen.machine, seen.node) = (Slot::Absent, Node::None),
@@ -118,7 +118,7 @@ impl Eye<'_> {
         let nodes = reach.nodes();
         seen.node = match reach.ask("cannot read the Node", nodes.get_opt(&name)).await {
             Ok(Ok(Some(found))) => {
-                let node = node::ours(context, &machine, &found);
+                let node = node::ours(self, &machine, &found);
                 reach.saw(found);
                 node
             }

@@ -1,18 +1,18 @@
 //! The Node of a Machine: which it is, and that it is really its own.
 
 use fivespot_api::{NodeTaint, keys};
-use fivespot_core::observed::{Cordon, Node, OurNode, ReclaimRequest};
+use fivespot_core::observed::{Agent, Cordon, Node, Orders, OurNode, ReclaimRequest};
 use fivespot_core::taints;
 use k8s_openapi::api::core::v1;
 use kube::ResourceExt as _;
 
+use super::Eye;
 use crate::cluster_api::Machine;
-use crate::context::Context;
-use crate::queue::Key;
-use crate::workload::{ClusterKey, Lookup};
+use crate::workload::{ClusterKey, Lookup, Posted, orders};
 
 /// What is known of the Node of our Machine.
-pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -> Node {
+pub(super) fn observe(eye: &Eye<'_>, machine: Option<&Machine>) -> Node {
+    let Eye { context, key, .. } = *eye;
     let named = machine.and_then(|machine| super::node_name(machine).map(|name| (machine, name)));
     let Some((machine, name)) = named else {
         context.workloads.release(key);
@@ -23,7 +23,7 @@ pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -
         Lookup::Sought => Node::Sought,
         Lookup::Unreachable(why) => Node::Unreachable(why),
         Lookup::Absent => Node::NotSeen,
-        Lookup::Found(node) => match ours(context, machine, &node) {
+        Lookup::Found(node) => match ours(eye, machine, &node) {
             // A machine that comes back has the name that it had: the cache may still have the Node of the one before.
             Node::None => Node::NotSeen,
             found => found,
@@ -32,9 +32,11 @@ pub(super) fn observe(context: &Context, key: &Key, machine: Option<&Machine>) -
 }
 
 /// The Node, if it is our Machine's and no other Machine claims it. No other is ever touched, even one of the same name.
-pub(super) fn ours(context: &Context, machine: &Machine, node: &v1::Node) -> Node {
+pub(super) fn ours(eye: &Eye<'_>, machine: &Machine, node: &v1::Node) -> Node {
     let provider_id = node.spec.as_ref().and_then(|it| it.provider_id.as_ref()).filter(|it| !it.is_empty());
-    if provider_id.is_none() || provider_id != machine.spec.provider_id.as_ref() || !context.machines.is_alone(machine)
+    if provider_id.is_none()
+        || provider_id != machine.spec.provider_id.as_ref()
+        || !eye.context.machines.is_alone(machine)
     {
         return Node::None;
     }
@@ -55,9 +57,32 @@ pub(super) fn ours(context: &Context, machine: &Machine, node: &v1::Node) -> Nod
             reason: annotation(keys::RECLAIM_REASON_ANNOTATION),
             at: annotation(keys::RECLAIM_REQUESTED_AT_ANNOTATION).and_then(|it| it.parse().ok()),
         }),
+        agent: agent(eye, node),
         taints: node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default(),
         recorded_taints: recorded_taints(node),
     })
+}
+
+/// The agent on a Node. What it is told is looked for only where it may have been told something, or is to be.
+fn agent(eye: &Eye<'_>, node: &v1::Node) -> Agent {
+    let labelled = node.labels().contains_key(keys::RECLAIM_AGENT_LABEL);
+    let asked_for = eye.object.spec.kill_if_commands.as_ref().is_some_and(|it| !it.is_empty());
+    if !labelled && !asked_for {
+        return Agent { labelled, orders: Orders::None };
+    }
+    let orders = match eye.context.workloads.orders(eye.key, &node.name_any()) {
+        Posted::Sought => Orders::Sought,
+        Posted::Unreadable(_) => Orders::Other,
+        Posted::Nothing => Orders::None,
+        Posted::Found(found) => match orders::text(&found, node) {
+            Some(text) => Orders::Told(text.to_owned()),
+            None => Orders::Other,
+        },
+    };
+    Agent {
+        labelled: node.labels().get(keys::RECLAIM_AGENT_LABEL).is_some_and(|it| it == keys::RECLAIM_AGENT_ENABLED),
+        orders,
+    }
 }
 
 /// The taints on a Node that are ours, as it records.

@@ -1,16 +1,18 @@
 //! What is known of the Nodes of one cluster.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use fivespot_api::keys;
 use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::AbortHandle;
 
+use super::Means;
+use super::orders::{Board, Concerns, Posted};
 use crate::cache::{Cache, Heard, is_the_same};
 use crate::lock::lock;
 use crate::queue::{Key, Queue};
@@ -23,6 +25,8 @@ pub(crate) struct Nodes {
     watch: Mutex<Option<AbortHandle>>,
     /// Why nothing is heard of the Nodes, since the watch last failed.
     trouble: Mutex<Option<String>>,
+    /// What the agents of this cluster are told, once somebody has asked, and the watch of it.
+    board: OnceLock<(Arc<Board>, AbortHandle)>,
     /// Whoever is to be called when a Node changes, by its name.
     watched: Mutex<Vec<Watched>>,
 }
@@ -79,6 +83,7 @@ impl Nodes {
             cache: Cache::that_tells_again(()),
             watch: Mutex::default(),
             trouble: Mutex::default(),
+            board: OnceLock::new(),
             watched: Mutex::default(),
         }
     }
@@ -114,6 +119,44 @@ impl Nodes {
     pub(crate) fn wrote(&self, mut node: Node) {
         trim(&mut node);
         self.cache.wrote(node);
+    }
+
+    /// What the agents of this cluster are told. The first who asks has it watched.
+    pub(super) fn board(self: &Arc<Self>, means: &Means) -> &Board {
+        let (board, _) = self.board.get_or_init(|| {
+            let board = Arc::new(Board::new(Arc::clone(&means.agent_namespace)));
+            let mut stream = Box::pin(board.stream(self.client.clone()));
+            let (heard, nodes, queue) = (Arc::clone(&board), Arc::downgrade(self), Arc::clone(&means.queue));
+            let task = tokio::spawn(async move {
+                while let Some(event) = stream.next().await {
+                    let Some(nodes) = nodes.upgrade() else { return };
+                    match heard.hear(event) {
+                        Concerns::Nobody => {}
+                        Concerns::Node(node) => nodes.call_about(Some(&node), &queue),
+                        Concerns::All => nodes.call_about(None, &queue),
+                    }
+                }
+            });
+            (board, task.abort_handle())
+        });
+        board
+    }
+
+    /// What the agent on a Node is told, as far as somebody has asked before.
+    pub(crate) fn posted(&self, node: &str) -> Posted {
+        self.board.get().map_or(Posted::Sought, |(board, _)| board.of(node))
+    }
+
+    pub(crate) fn wrote_orders(&self, orders: ConfigMap) {
+        if let Some((board, _)) = self.board.get() {
+            board.wrote(orders);
+        }
+    }
+
+    pub(crate) fn deleted_orders(&self, node: &str) {
+        if let Some((board, _)) = self.board.get() {
+            board.deleted(node);
+        }
     }
 
     /// What the API server tells of Nodes.
@@ -172,6 +215,9 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         if let Some(watch) = lock(&self.watch).take() {
+            watch.abort();
+        }
+        if let Some((_, watch)) = self.board.get() {
             watch.abort();
         }
     }

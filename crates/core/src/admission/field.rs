@@ -60,6 +60,7 @@ impl Field {
             "object.spec.?machineTemplate.?annotations.orValue({})",
         ),
         Field::new("version", "spec.machineTemplate.version", "object.spec.?machineTemplate.?version"),
+        Field::new("killIfCommands", "spec.killIfCommands", "object.spec.?killIfCommands.orValue([])"),
         Field::new("nodeTaints", "spec.nodeTaints", "object.spec.?nodeTaints.orValue([])"),
     ];
 

@@ -18,6 +18,9 @@ pub(crate) const KUBERNETES_VERSION: &str =
 pub(crate) const MOMENT: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}\
                                  (T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2}))?$";
 
+/// A text with something to see in it, and without a NUL.
+pub(crate) const VISIBLE: &str = r"^[^\x00]*[^\x00 \t\n\f\r][^\x00]*$";
+
 /// An entry of `daysOfWeek`.
 pub(crate) fn days() -> String {
     list_of_ranges("(mon|tue|wed|thu|fri|sat|sun)")

@@ -16,6 +16,7 @@ pub fn rules() -> Vec<Rule> {
         inline_object("bootstrap", &rules::BOOTSTRAP),
         inline_object("infrastructure", &rules::INFRASTRUCTURE),
         machine_template(),
+        kill_if_commands(),
         node_taints(),
     ];
     parts.into_iter().flatten().collect()
@@ -135,6 +136,11 @@ fn machine_template() -> Vec<Rule> {
         ),
         Rule::new(rules::TEMPLATE_VERSION, format!("!variables.version.hasValue() || {version}")),
     ]
+}
+
+fn kill_if_commands() -> Vec<Rule> {
+    let each = format!("variables.killIfCommands.all(command, {})", matches("command", form::VISIBLE));
+    vec![Rule::new(rules::COMMAND_FORM, each)]
 }
 
 fn node_taints() -> Vec<Rule> {

@@ -7,7 +7,7 @@ use fivespot_api::conditions::Ready;
 use fivespot_api::{Phase, ReclaimStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Situation, standing};
+use super::{Situation, projection, standing};
 use crate::observed::{Machine, Node, ReclaimRequest};
 use crate::plan::{Action, Plan, Standing};
 
@@ -24,8 +24,8 @@ fn new_request<'a>(situation: &Situation<'a>) -> Option<(&'a Machine, &'a Reclai
     let seen = situation.seen;
     let machine = seen.machine.ours()?;
     let request = request(situation)?;
-    let done_before = seen.stored.reclaim.as_ref().is_some_and(|it| it.machine_uid == machine.uid);
-    (situation.intent.reclaimable && !done_before).then_some((machine, request))
+    let done_before = was_given_back(situation);
+    (situation.intent.orders.is_some() && !done_before).then_some((machine, request))
 }
 
 fn request<'a>(situation: &Situation<'a>) -> Option<&'a ReclaimRequest> {
@@ -35,12 +35,16 @@ fn request<'a>(situation: &Situation<'a>) -> Option<&'a ReclaimRequest> {
     }
 }
 
-/// A request for a Machine that was given back before is only cleared.
-pub(super) fn answer_again(situation: &Situation<'_>) -> Option<Action> {
-    let seen = situation.seen;
-    let before = seen.stored.reclaim.as_ref().map(|it| &it.machine_uid);
-    let answered = before.is_some() && before == seen.machine.ours().map(|it| &it.uid) && !seen.stored.reclaiming;
-    (answered && request(situation).is_some()).then_some(Action::ClearRequest)
+/// Takes a request off the Node. It is the last act about it; one that does not count is only cleared: nobody may ask any
+/// more, or this Machine was given back before.
+pub(super) fn clear(situation: &Situation<'_>) -> Option<Action> {
+    request(situation).map(|_| Action::ClearRequest)
+}
+
+/// Whether the Machine that is there was given back before.
+pub(super) fn was_given_back(situation: &Situation<'_>) -> bool {
+    let uid = situation.seen.machine.ours().map(|it| &it.uid);
+    situation.seen.stored.reclaim.as_ref().is_some_and(|it| Some(&it.machine_uid) == uid)
 }
 
 /// Whether the schedule has been disabled for the reclaim.
@@ -89,8 +93,7 @@ fn record(situation: &Situation<'_>, schedule: Schedule) -> Option<ReclaimStatus
 /// the machine come back at the next window.
 pub(super) fn aftermath(situation: &Situation<'_>) -> Vec<Action> {
     let disable = disable_schedule(situation);
-    let clear = if request(situation).is_some() { vec![Action::Unproject, Action::ClearRequest] } else { Vec::new() };
-    disable.into_iter().chain(clear).collect()
+    disable.into_iter().chain(projection::withdraw(situation)).chain(clear(situation)).collect()
 }
 
 fn disable_schedule(situation: &Situation<'_>) -> Option<Action> {

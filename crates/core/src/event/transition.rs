@@ -51,7 +51,7 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
         let reason = match failure.doing {
             Doing::Creating => Some(Reason::CreationFailed),
             Doing::Removing => Some(Reason::DeletionFailed),
-            Doing::Keeping | Doing::Tainting => None,
+            Doing::Keeping | Doing::Tainting | Doing::Projecting => None,
         };
         events.extend(reason.map(told));
     }

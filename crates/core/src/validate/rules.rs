@@ -109,6 +109,9 @@ pub const TEMPLATE_FORM: &str = "spec.machineTemplate must have qualified names 
 /// The version of the Machine.
 pub const TEMPLATE_VERSION: &str = "spec.machineTemplate.version must be a version such as 'v1.33.2'";
 
+/// What the reclaim agent looks for: a blank would be in nearly every command line, and a NUL is in none.
+pub const COMMAND_FORM: &str = "spec.killIfCommands must not have an entry that is blank or contains a NUL";
+
 /// Taint keys: their form.
 pub const TAINT_KEY_FORM: &str = "spec.nodeTaints must have a qualified name as key: an optional DNS prefix and '/', then \
                                   at most 63 letters, digits, '-', '_' or '.'";

@@ -3,8 +3,8 @@
 use fivespot_api::{Phase, ReclaimStatus};
 use fivespot_core::drain::Verdict;
 use fivespot_core::observed::{
-    Health, HeldOff, Machine, Node, NodePod, Observed, OurNode, Pods, ProviderChild, ReclaimRequest, Ref, Refs, Slot,
-    Stored, Wanted,
+    Agent, Health, HeldOff, Machine, Node, NodePod, Observed, Orders, OurNode, Pods, ProviderChild, ReclaimRequest,
+    Ref, Refs, Slot, Stored, Wanted,
 };
 use fivespot_core::plan::Look;
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +14,8 @@ use super::view::{View, instant};
 
 /// What all children are made from.
 const FINGERPRINT: &str = "f";
+/// What the agent is told to look for.
+pub(super) const ORDERS: &str = "match_commands = [\"java\"]";
 /// The Node of every machine: a machine that comes back has the name that it had.
 const NODE: &str = "n";
 
@@ -123,6 +125,10 @@ fn our_node(node: NodeState) -> OurNode {
         ready: true,
         cordon: node.cordon,
         reclaim: node.request.then_some(ReclaimRequest { reason: None, at: None }),
+        agent: Agent {
+            labelled: node.agent,
+            orders: if node.agent { Orders::Told(ORDERS.to_owned()) } else { Orders::None },
+        },
         taints: Vec::new(),
         recorded_taints: None,
     }

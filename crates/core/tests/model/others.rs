@@ -33,7 +33,7 @@ impl There {
         for child in [&mut self.bootstrap, &mut self.infrastructure] {
             *child = child.map(|it| ProviderState { adopted_by: Some(machine.uid), ..it });
         }
-        self.node = Some(NodeState { of: machine.uid, cordon: Cordon::Open, request: false });
+        self.node = Some(NodeState { of: machine.uid, cordon: Cordon::Open, request: false, agent: false });
         self.pod = Some(Verdict::Evict);
     }
 

@@ -54,7 +54,11 @@ impl Request {
                     Some(Subject::Object)
                 }
                 Action::Mark(_) | Action::Unmark | Action::DeleteMachine { .. } => Some(Subject::Machine),
-                Action::Cordon | Action::Uncordon | Action::Unproject | Action::ClearRequest => Some(Subject::Node),
+                Action::Cordon
+                | Action::Uncordon
+                | Action::Project { .. }
+                | Action::Unproject
+                | Action::ClearRequest => Some(Subject::Node),
                 Action::CreateChildren
                 | Action::DeleteProvider { .. }
                 | Action::Taint { .. }

@@ -19,7 +19,8 @@ pub(super) fn is_right(world: &World) -> bool {
     } else if asked.killed {
         is(Phase::Terminated) && gone
     } else if !asked.enabled {
-        is(Phase::Disabled) && object.shutdown.is_none() && there.our_machine().is_none_or(|it| is_free(it, there))
+        let kept = |it: MachineState| is_free(it, there) && (!asked.readable || is_looked_after(there));
+        is(Phase::Disabled) && object.shutdown.is_none() && there.our_machine().is_none_or(kept)
     } else if !asked.readable {
         is(Phase::Error) && there.our_machine().is_none_or(|it| !it.deleting)
     } else if world.window {
@@ -53,6 +54,7 @@ fn is_running(object: &Object, there: &There) -> bool {
                 && object.shutdown.is_none()
                 && complete
                 && is_free(machine, there)
+                && is_looked_after(there)
                 && !machine.failed;
         }
         None if providers.into_iter().flatten().any(|it| there.is_foreign(it)) => Phase::Error,
@@ -63,6 +65,11 @@ fn is_running(object: &Object, there: &There) -> bool {
         },
     };
     object.phase == Some(stands_as)
+}
+
+/// Whether the agent is on the Node, as far as that can be reached, and nothing that it asked for is left there.
+fn is_looked_after(there: &There) -> bool {
+    there.reach != Reach::Connected || there.node.is_none_or(|it| it.agent && !it.request)
 }
 
 /// Whether nothing is left of a shutdown that was abandoned. Nobody can open a Node that cannot be reached.

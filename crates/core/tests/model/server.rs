@@ -56,6 +56,7 @@ impl World {
             | Action::Evict(_)
             | Action::EndPods(_)
             | Action::EndAllPods
+            | Action::Project { .. }
             | Action::Unproject
             | Action::ClearRequest => self.act_on_node(pass, action),
             Action::CreateChildren | Action::Together(_) | Action::Mark(_) | Action::Unmark => {

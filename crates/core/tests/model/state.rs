@@ -92,6 +92,8 @@ pub(crate) struct NodeState {
     pub(crate) of: u8,
     pub(crate) cordon: Cordon,
     pub(crate) request: bool,
+    /// Whether the agent looks after it.
+    pub(crate) agent: bool,
 }
 
 /// How it stands with the cluster in which the Node lives.

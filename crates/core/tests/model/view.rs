@@ -72,7 +72,7 @@ impl View {
             deleted: object.asked.deleted,
             killed: object.asked.killed,
             enabled: object.asked.enabled,
-            reclaimable: true,
+            orders: Some(super::observation::ORDERS.to_owned()),
             graceful_shutdown_timeout: SignedDuration::from_mins(5),
             node_drain_timeout: SignedDuration::from_mins(2),
         };

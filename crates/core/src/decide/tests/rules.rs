@@ -135,15 +135,17 @@ fn a_reclaim_is_stored_before_the_eject_and_disables_the_schedule_before_it_is_c
         let disabled = position(|it| matches!(it, Action::DisableSchedule));
         let cleared = position(|it| matches!(it, Action::ClearRequest));
         // One that was answered before is only cleared.
-        if let Some(cleared) = cleared.filter(|_| world.asked.enabled && world.is_asked_for()) {
+        if let Some(cleared) = cleared.filter(|_| world.asked.enabled && !world.asked.deleted && world.is_asked_for()) {
             let done_before = world.stored.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
             assert!(done_before || disabled.is_some_and(|it| it < cleared), "{world:#?}\n{plan:#?}");
         }
         assert!(disabled.is_none() || ejected < disabled, "{world:#?}\n{plan:#?}");
         let unprojected = position(|it| matches!(it, Action::Unproject));
-        if world.is_asked_for() && world.asked.reclaim && world.node_is_seen() && !world.asked.deleted {
-            assert!(unprojected.is_some() && unprojected < cleared, "{world:#?}\n{plan:#?}");
+        if world.is_asked_for() && world.agent_is_there() && world.node_is_seen() {
+            let before_it_is_cleared = cleared.is_none_or(|it| unprojected < Some(it));
+            assert!(unprojected.is_some() && before_it_is_cleared, "{world:#?}\n{plan:#?}");
         }
+        assert!(disabled.is_none() || unprojected.is_none_or(|it| disabled < Some(it)), "{world:#?}\n{plan:#?}");
     });
 }
 

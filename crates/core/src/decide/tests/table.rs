@@ -57,11 +57,11 @@ fn is_fit(world: &World) -> bool {
 /// Whether the owner gets the machine back: a request that is stored is finished, and any other counts once it is seen on
 /// the Node of a Machine that was not given back before.
 fn is_given_back(world: &World) -> bool {
-    let Asked { deleted, killed, enabled, schedule, reclaim } = world.asked;
+    let Asked { deleted, killed, enabled, schedule, reclaim, orders } = world.asked;
     if world.stored.reclaiming {
         return true;
     }
-    if !reclaim || world.reach == Reach::Never || world.was_reclaimed() {
+    if !reclaim || !orders || world.reach == Reach::Never || world.was_reclaimed() {
         return false;
     }
     let paused = world.cluster == Cluster::Paused;
@@ -83,7 +83,7 @@ fn is_given_back(world: &World) -> bool {
 /// What is not as expected at an end.
 pub(super) fn shortcomings(expected: &End, start: &World, end: &World) -> Vec<&'static str> {
     let phase = |phase: Phase| (end.phase != Some(phase), "another phase");
-    let mut wrong = match expected {
+    let wrong = match expected {
         End::Gone => vec![(!end.object_gone, "the object is there"), (!end.nothing_is_left(), "something is left")],
         End::Removed(it) => {
             let removed = vec![phase(*it), (!end.nothing_is_left(), "something is left")];
@@ -99,9 +99,7 @@ pub(super) fn shortcomings(expected: &End, start: &World, end: &World) -> Vec<&'
             (!end.finalizer, "a deletion would not wait for it"),
         ],
     };
-    let answered = start.asked.reclaim && start.was_reclaimed() && start.node_is_seen() && !start.stored.reclaiming;
-    wrong.push((answered && end.asked.reclaim && !end.object_gone, "a request that was answered before stays"));
-    wrong.into_iter().filter_map(|(wrong, what)| wrong.then_some(what)).collect()
+    wrong.into_iter().filter_map(|(wrong, what)| wrong.then_some(what)).chain(end.agent_is_wrong()).collect()
 }
 
 type Findings = Vec<(bool, &'static str)>;

@@ -13,7 +13,7 @@ use fivespot_api::Phase;
 use jiff::Timestamp;
 
 use crate::drain::Verdict;
-use crate::observed::{Cluster, Cordon, Machine, ProviderChild, Slot, Stored};
+use crate::observed::{Agent, Cluster, Cordon, Machine, ProviderChild, Slot, Stored};
 use crate::plan::Plan;
 
 pub(super) use acts::PARTS;
@@ -33,6 +33,8 @@ pub(super) struct Asked {
     pub(super) schedule: Schedule,
     /// The owner asks for the machine on its Node, or will as soon as there is one.
     pub(super) reclaim: bool,
+    /// There are programs for which the owner may ask.
+    pub(super) orders: bool,
 }
 
 /// What the schedule says, for as long as a test runs.
@@ -85,6 +87,7 @@ pub(super) struct World {
     pub(super) bootstrap: Option<ProviderChild>,
     pub(super) infrastructure: Option<ProviderChild>,
     pub(super) node: Option<Cordon>,
+    pub(super) agent: Agent,
     pub(super) reach: Reach,
     pub(super) pod: Option<Pod>,
     /// What a process remembers of a machine that failed, and forgets when it dies.

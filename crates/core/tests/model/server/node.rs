@@ -22,6 +22,8 @@ impl World {
             (Action::Cordon, Cordon::Open | Cordon::Reopened) => node.cordon = Cordon::Ours,
             (Action::Uncordon, Cordon::Ours | Cordon::Reopened) => node.cordon = Cordon::Open,
             (Action::ClearRequest, _) => node.request = false,
+            (Action::Project { .. }, _) => node.agent = true,
+            (Action::Unproject, _) => node.agent = false,
             (Action::Evict(_), _) => self.there.pod = self.there.pod.map(|_| Verdict::Await),
             (Action::EndPods(_) | Action::EndAllPods, _) => self.there.pod = None,
             _ => {}

@@ -2,9 +2,9 @@
 
 use fivespot_api::Phase;
 
-use super::parts::{child, machine, refs};
+use super::parts::{NO_AGENT, agent, child, machine, refs};
 use super::{Pod, Reach, World};
-use crate::observed::{Cluster, Cordon, Health, Machine, Marks, Observed, ProviderChild, Slot, Stored};
+use crate::observed::{Cluster, Cordon, Health, Machine, Marks, Observed, Orders, ProviderChild, Slot, Stored};
 use crate::plan::{Action, Plan, Role, Standing};
 
 /// The parts of a machine, in the order in which they are made.
@@ -67,7 +67,15 @@ impl World {
             Action::Evict(_) | Action::EndPods(_) | Action::EndAllPods => self.end_pod(action),
             Action::Taint { .. } => panic!("nobody wants taints here: {self:#?}"),
             Action::DisableSchedule => self.asked.enabled = false,
-            Action::Unproject => self.assert_reached(),
+            Action::Project { orders } => {
+                self.assert_reached();
+                assert!(self.asked.orders, "nobody may ask for it: {self:#?}");
+                self.agent = agent(Orders::Told(orders.clone()));
+            }
+            Action::Unproject => {
+                self.assert_reached();
+                self.agent = NO_AGENT;
+            }
             Action::ClearRequest => {
                 self.assert_reached();
                 self.asked.reclaim = false;

@@ -11,6 +11,8 @@ use crate::plan::{Decision, Look, Plan};
 
 /// How long pods may take to leave.
 pub(in super::super) const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+/// What the agent is told to look for.
+pub(super) const ORDERS: &str = "match_commands = [\"java\"]";
 /// How long a shutdown may take in all.
 pub(in super::super) const GRACEFUL_SHUTDOWN_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
@@ -60,7 +62,7 @@ impl World {
             deleted,
             killed,
             enabled,
-            reclaimable: true,
+            orders: self.asked.orders.then(|| ORDERS.to_owned()),
             graceful_shutdown_timeout: GRACEFUL_SHUTDOWN_TIMEOUT,
             node_drain_timeout: DRAIN_TIMEOUT,
         }
@@ -115,6 +117,7 @@ impl World {
                 ready: true,
                 cordon,
                 reclaim: self.asked.reclaim.then_some(request),
+                agent: self.agent.clone(),
                 taints: Vec::new(),
                 recorded_taints: None,
             }),

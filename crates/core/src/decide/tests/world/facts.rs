@@ -1,7 +1,9 @@
 //! What can be said of a world.
 
-use super::{Pod, Reach, World};
-use crate::observed::{Cordon, Health, Machine, Marks, ProviderChild, Slot};
+use super::eyes::ORDERS;
+use super::parts::{NO_AGENT, agent};
+use super::{Pod, Reach, Schedule, World};
+use crate::observed::{Cordon, Health, Machine, Marks, Orders, ProviderChild, Slot};
 
 impl World {
     pub(in super::super) fn machine_is_foreign(&self) -> bool {
@@ -35,7 +37,26 @@ impl World {
 
     /// Whether the owner is seen to want the machine, or was.
     pub(in super::super) fn is_asked_for(&self) -> bool {
-        self.stored.reclaiming || (self.asked.reclaim && self.node_is_seen() && !self.was_reclaimed())
+        let counts = self.asked.reclaim && self.asked.orders && !self.was_reclaimed();
+        self.stored.reclaiming || (counts && self.node_is_seen())
+    }
+
+    pub(in super::super) fn agent_is_there(&self) -> bool {
+        self.agent != NO_AGENT
+    }
+
+    /// What is wrong with the agent of a machine that is at rest.
+    pub(in super::super) fn agent_is_wrong(&self) -> Option<&'static str> {
+        let machine = self.machine.ours().filter(|_| self.node_is_seen())?;
+        let stays = !machine.deleting && !self.was_reclaimed();
+        let there = self.agent == agent(Orders::Told(ORDERS.to_owned()));
+        let wrong = if stays && self.asked.orders {
+            // What is said of the rest does not count, and what was said before stands.
+            (!there && self.asked.schedule != Schedule::Invalid).then_some("no agent looks after it")
+        } else {
+            (self.agent != NO_AGENT).then_some("something is left of the agent")
+        };
+        wrong.or_else(|| self.asked.reclaim.then_some("a request is left on its Node"))
     }
 
     /// Whether somebody wants the machine out at once.

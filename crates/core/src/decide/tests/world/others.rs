@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 
+use super::parts::NO_AGENT;
 use super::{Pod, Reach, World};
 use crate::observed::{Cordon, Health, Slot};
 
@@ -47,7 +48,8 @@ impl World {
         // A request is an annotation of the Node, and goes with it.
         self.asked.reclaim &= self.node.is_none();
         (self.machine, self.bootstrap, self.infrastructure) = (Slot::Absent, None, None);
-        (self.node, self.pod) = (None, None);
+        // What the agent is told is the Node's too.
+        (self.node, self.pod, self.agent) = (None, None, NO_AGENT);
     }
 
     /// A machine that fails is remembered, until another one has made it.

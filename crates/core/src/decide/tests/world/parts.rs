@@ -6,7 +6,7 @@ use fivespot_api::ReclaimStatus;
 
 use super::Schedule;
 use crate::drain::Verdict;
-use crate::observed::{Health, Machine, Marks, NodePod, ProviderChild, Ref, Refs, Slot};
+use crate::observed::{Agent, Health, Machine, Marks, NodePod, Orders, ProviderChild, Ref, Refs, Slot};
 use crate::validate::{SpecErrors, Standard, ValidSpec, validate};
 
 /// What all children are made from.
@@ -67,6 +67,14 @@ pub(super) fn machine(uid: &str, health: Health) -> Machine {
         created_at: None,
         confirmed: true,
     }
+}
+
+/// Nothing of the agent is there.
+pub(super) const NO_AGENT: Agent = Agent { labelled: false, orders: Orders::None };
+
+/// The agent, with these orders.
+pub(super) fn agent(orders: Orders) -> Agent {
+    Agent { labelled: true, orders }
 }
 
 /// A part that Machine `m` has adopted.

@@ -2,10 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::eyes::ORDERS;
 use super::others::HOLD_OFF;
-use super::parts::{Leaving, adopted, broken, child, deleted_by_others, failed, machine, marked, reclaim, refs};
+use super::parts::{
+    Leaving, NO_AGENT, adopted, agent, broken, child, deleted_by_others, failed, machine, marked, reclaim, refs,
+};
 use super::{Asked, Pod, Reach, Schedule, World};
-use crate::observed::{Cluster, Cordon, Health, ProviderChild, Slot, Stored};
+use crate::observed::{Agent, Cluster, Cordon, Health, Orders, ProviderChild, Slot, Stored};
 
 /// Every world that a life can lead to, times everything that can be asked for.
 pub(in super::super) fn every_start() -> impl Iterator<Item = World> {
@@ -14,7 +17,7 @@ pub(in super::super) fn every_start() -> impl Iterator<Item = World> {
     (0..16_u8).flat_map(move |bits| {
         let bit = |at: u8| bits & (1 << at) != 0;
         let (deleted, killed, enabled, reclaim) = (bit(0), bit(1), bit(2), bit(3));
-        let asked = schedules.map(|schedule| Asked { deleted, killed, enabled, schedule, reclaim });
+        let asked = schedules.map(|schedule| Asked { deleted, killed, enabled, schedule, reclaim, orders: true });
         let begin = move |asked| clusters.map(|cluster| Beginning::new(asked, cluster));
         asked.into_iter().flat_map(begin).flat_map(|it| it.every_life())
     })
@@ -47,6 +50,7 @@ impl Beginning {
             bootstrap: None,
             infrastructure: None,
             node: None,
+            agent: NO_AGENT,
             reach: Reach::Answers,
             pod: None,
             held_off: None,
@@ -78,9 +82,8 @@ impl Beginning {
     }
 
     fn every_life(&self) -> Vec<World> {
-        let lives =
-            [self.made(), self.lived(), self.left(), self.failed(), self.given_back(), self.taken(), self.apart()];
-        let mut all = lives.concat();
+        let lives = [self.made(), self.lived(), self.left(), self.failed(), self.given_back(), self.taken()];
+        let mut all = [lives.concat(), self.apart(), self.looked_after()].concat();
         // A deleted object that nothing holds is gone already, so nobody would see it. Where a deletion is in the
         // foreground, the Machine holds it too.
         all.retain(|it| it.finalizer || it.machine.ours().is_some() || !it.asked.deleted);
@@ -119,6 +122,28 @@ impl Beginning {
             // Somebody has emptied its status.
             World { stored: Stored::default(), ..alive.clone() },
         ]
+    }
+
+    /// The agent looks after the machine, or did, or is only half there.
+    fn looked_after(&self) -> Vec<World> {
+        let Beginning { alive, draining, .. } = self;
+        let reclaiming = Stored { reclaim: Some(reclaim("m")), reclaiming: true, ..alive.stored.clone() };
+        let unasked = |world: World| World { asked: Asked { orders: false, ..world.asked }, ..world };
+        let agents = [
+            agent(Orders::Told(ORDERS.to_owned())),
+            agent(Orders::None),
+            Agent { labelled: false, ..agent(Orders::Other) },
+        ];
+        let lives = [
+            alive.clone(),
+            draining.clone(),
+            self.deleting(),
+            World { stored: reclaiming, ..alive.clone() },
+            unasked(alive.clone()),
+            unasked(draining.clone()),
+        ];
+        let looked_after = |it: World| agents.clone().map(|agent| World { agent, ..it.clone() });
+        lives.into_iter().flat_map(looked_after).chain([unasked(alive.clone())]).collect()
     }
 
     /// The machine is on its way out.
