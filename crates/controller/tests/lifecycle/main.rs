@@ -12,6 +12,7 @@ mod kubeconfigs;
 mod metrics;
 mod phases;
 mod process;
+mod reclaim;
 mod strangers;
 mod taints;
 mod tenants;

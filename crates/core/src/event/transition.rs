@@ -3,8 +3,13 @@
 use fivespot_api::conditions::{NodeTainted, Ready, Reason as _};
 use fivespot_api::{Phase, ScheduledMachineStatus};
 
+use jiff::SignedDuration;
+
 use super::{Event, Reason};
 use crate::status::{Doing, Done};
+
+/// Who asks for a machine again within this time, for the same program, has never stopped using it.
+const SAME_USE: SignedDuration = SignedDuration::from_mins(15);
 
 /// What happened between two statuses that were stored one after the other.
 pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus, done: &Done) -> Vec<Event> {
@@ -29,7 +34,11 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
     };
     let is = |status: &ScheduledMachineStatus, reason: Ready| ready(status).as_deref() == Some(reason.as_str());
     if before.phase != after.phase {
-        events.extend(phase_reached(before, after).map(told));
+        let reached = phase_reached(before, after).map(|reason| match reason {
+            Reason::EmergencyReclaim => given_back_again(before, after).unwrap_or_else(|| told(reason)),
+            _ => told(reason),
+        });
+        events.extend(reached);
     }
     // The switch is turned by an edit of the spec; what else happens to the condition meanwhile is no news of it.
     let edited = before.observed_generation != after.observed_generation;
@@ -62,10 +71,25 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
     }
     let disabled = |it: &ScheduledMachineStatus| it.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
     if disabled(after) && !disabled(before) {
-        let note = "schedule.enabled was set to false, so that the machine does not come back by itself";
+        let note = "schedule.enabled was set to false, so that the machine does not come back by itself; set it to true \
+                    when its owner does not need it any more";
         events.push(Event::new(Reason::EmergencyReclaimDisabledSchedule, note));
     }
     events
+}
+
+/// Of a machine that was lent out while its owner still used the program for which it was given back.
+fn given_back_again(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus) -> Option<Event> {
+    let (last, this) = (before.reclaim.as_ref()?, after.reclaim.as_ref()?);
+    let between = this.requested_at.as_ref()?.0.duration_since(last.requested_at.as_ref()?.0);
+    let again = last.reason == this.reason && between < SAME_USE && last.machine_uid != this.machine_uid;
+    let why = this.reason.as_deref().unwrap_or("no reason given");
+    let note = format!(
+        "given back to its owner again ({why}), {} min after the last time: the program was still in use when the \
+         schedule was enabled; end it first, then enable the schedule",
+        between.as_mins()
+    );
+    again.then(|| Event::new(Reason::EmergencyReclaim, note))
 }
 
 /// What is said of a taint of somebody else's that is in the way.
@@ -88,5 +112,47 @@ fn phase_reached(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus
         Phase::Disabled => (from != Some(Phase::EmergencyRemove)).then_some(Reason::ScheduleDisabled),
         Phase::EmergencyRemove => Some(Reason::EmergencyReclaim),
         Phase::Pending | Phase::Inactive | Phase::Terminated | Phase::Error => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fivespot_api::ReclaimStatus;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn reclaimed(phase: Phase, uid: &str, at: &str, reason: &str) -> ScheduledMachineStatus {
+        let reclaim = ReclaimStatus {
+            machine_uid: uid.to_owned(),
+            reason: Some(reason.to_owned()),
+            requested_at: Some(Time(at.parse().unwrap())),
+            schedule_disabled: false,
+            count: 1,
+        };
+        ScheduledMachineStatus {
+            phase: Some(phase),
+            message: Some("given back to its owner".to_owned()),
+            reclaim: Some(reclaim),
+            ..ScheduledMachineStatus::default()
+        }
+    }
+
+    fn told(last: &ScheduledMachineStatus, at: &str, reason: &str) -> Vec<Event> {
+        transitions(last, &reclaimed(Phase::EmergencyRemove, "b", at, reason), &Done::default())
+    }
+
+    #[test]
+    fn a_machine_that_was_lent_out_into_the_same_use_is_told_so() {
+        let last = reclaimed(Phase::Active, "a", "2026-04-20T21:45:00Z", "process-match: java");
+        let note = "given back to its owner again (process-match: java), 3 min after the last time: the program was \
+                    still in use when the schedule was enabled; end it first, then enable the schedule";
+        assert_eq!(
+            told(&last, "2026-04-20T21:48:30Z", "process-match: java"),
+            [Event::new(Reason::EmergencyReclaim, note)]
+        );
+        let usual = [Event::new(Reason::EmergencyReclaim, "given back to its owner")];
+        assert_eq!(told(&last, "2026-04-20T22:48:30Z", "process-match: java"), usual);
+        assert_eq!(told(&last, "2026-04-20T21:48:30Z", "process-match: idea"), usual);
     }
 }
