@@ -6,7 +6,9 @@ use crate::shell::{self, cargo};
 
 /// Every benchmark of the workspace, one after the other, so that none disturbs another.
 pub(crate) fn run() -> Result<()> {
-    for (package, bench) in [("fivespot-schedule", "next_change"), ("fivespot-controller", "boundary")] {
+    let all =
+        [("fivespot-schedule", "next_change"), ("fivespot-controller", "boundary"), ("fivespot-controller", "eject")];
+    for (package, bench) in all {
         shell::run(&mut cargo(&["bench", "--package", package, "--bench", bench]))?;
     }
     Ok(())

@@ -40,6 +40,21 @@ async fn killed_after_any_write_of_a_deletion_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn killed_after_any_write_of_a_reclaim_the_machine_stays_with_its_owner() {
+    Stage::set(Flow::Reclaim).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn killed_after_any_write_of_a_reclaim_and_without_a_node_the_machine_stays_with_its_owner() {
+    Stage::set(Flow::ReclaimWithoutNode).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_to_any_write_of_a_reclaim_the_machine_stays_with_its_owner() {
+    Stage::set(Flow::Reclaim).await.lose_the_answer_to_each_write().await;
+}
+
+#[tokio::test]
 async fn without_an_answer_to_any_write_of_an_activation_there_is_one_machine() {
     Stage::set(Flow::Activation).await.lose_the_answer_to_each_write().await;
 }

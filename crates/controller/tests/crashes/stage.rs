@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use crate::fixtures::{Controller, Desk, SOON, machine_resource, testbed};
-use crate::flow::{Flow, pod_of};
+use crate::flow::{Flow, meanwhile, orders_of, pod_of};
 use fivespot_api::{ScheduledMachineStatus, keys};
 use fivespot_testbed::audit::{AuditEntry, AuditMark};
 use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
@@ -110,7 +110,8 @@ impl Stage {
             return;
         }
         let sent = self.testbed.audit().since(mark).filter(|it| it.user_agent.starts_with("5spot/"));
-        let about = sent.filter(|it| it.namespace == self.test.name || it.name == desk.node_name());
+        let (node, orders) = (desk.node_name(), orders_of(desk));
+        let about = sent.filter(|it| it.namespace == self.test.name || it.name == node || it.name == orders);
         let mut about = about.0.into_iter().filter(|it| it.group != "events.k8s.io");
         let is_write = |it: &AuditEntry| ["create", "update", "patch", "delete"].contains(&it.verb.as_str());
         let _ = about.by_ref().filter(is_write).nth(nth - 1).expect("the write whose answer was lost");
@@ -149,7 +150,8 @@ impl Stage {
     }
 
     fn writes_since(&self, mark: AuditMark, desk: &Desk<'_>) -> Vec<AuditEntry> {
-        let here = |it: &AuditEntry| it.namespace == self.test.name || it.name == desk.node_name();
+        let (node, orders) = (desk.node_name(), orders_of(desk));
+        let here = |it: &AuditEntry| it.namespace == self.test.name || it.name == node || it.name == orders;
         let writes = self.testbed.audit().since(mark).writes();
         writes.filter(|it| it.user_agent.starts_with("5spot/") && it.group != "events.k8s.io" && here(it)).0
     }
@@ -167,6 +169,7 @@ impl Stage {
             self.proxy.kill_after(nth, controller.pid());
             let uid = self.flow.begin(&desk).await;
             if self.dies(controller, &desk).await {
+                meanwhile(self.flow, &desk).await;
                 *controller = self.start().await;
                 assert_eq!(&self.ends(&desk, &uid).await, end, "the same status as if nothing had happened");
                 self.made_nothing_twice(mark, &desk).await;
@@ -278,7 +281,7 @@ fn told(desk: &Desk<'_>, status: &Value) -> Value {
     match status {
         Value::Object(fields) => {
             let field = |(key, value): (&String, &Value)| {
-                let value = if key == "uid" { json!("a uid") } else { told(desk, value) };
+                let value = if key == "uid" || key == "machineUID" { json!("a uid") } else { told(desk, value) };
                 (key.clone(), value)
             };
             Value::Object(fields.iter().map(field).collect())

@@ -351,3 +351,32 @@ async fn what_a_person_wrote_for_an_agent_is_not_overwritten() {
     desk.runs().await;
     test.close().await;
 }
+
+/// What is said of tools that apply manifests again and again.
+#[tokio::test]
+async fn a_manifest_that_leaves_enabled_out_can_be_applied_again() {
+    let testbed = testbed().await;
+    let (test, _controller) = a_cluster("applied again").await;
+    for (name, how) in [("client-side", vec![]), ("server-side", vec!["--server-side", "--force-conflicts"])] {
+        let desk = Desk::new(&test, name);
+        let mut manifest = json!(desk.manifest(&always(), &java()));
+        manifest["spec"]["schedule"].as_object_mut().unwrap().remove("enabled");
+        manifest["metadata"]["namespace"] = json!(test.name);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("manifest.json");
+        std::fs::write(&file, manifest.to_string()).unwrap();
+        let apply = async || {
+            let mut kubectl = testbed.control_plane().kubectl().unwrap();
+            let output = kubectl.arg("apply").args(&how).arg("-f").arg(&file).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        apply().await;
+        desk.runs().await;
+        looked_after(&desk).await;
+        ask(&desk).await;
+        is_given_back(&desk).await;
+        apply().await;
+        assert!(!desk.get().await.spec.schedule.enabled, "{name}");
+    }
+    test.close().await;
+}

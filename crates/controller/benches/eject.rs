@@ -1,0 +1,111 @@
+//! An owner who wants the machine back: how long from the request on the Node to the Machine's deletion.
+//!
+//! Read off the API server's audit log: from the moment at which the annotations are stored to the moment at which the
+//! request to delete the Machine arrives. A bare client that stores the intent, marks and deletes is measured beside it.
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on shall panic")]
+
+#[path = "../tests/fixtures/mod.rs"]
+mod fixtures;
+
+use std::io::Write as _;
+
+use fivespot_testbed::audit::AuditMark;
+use fivespot_testbed::wait::eventually;
+use fivespot_testbed::{TestNamespace, Testbed};
+use fixtures::{Controller, Desk, SOON, always};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+const MACHINES: usize = 50;
+const REQUESTED: &str = "5spot.finos.org/reclaim-requested";
+
+#[tokio::main]
+async fn main() {
+    let testbed = fixtures::testbed().await;
+    let test = testbed.namespace("eject").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    let controller = Controller::start_in(testbed, &test).await;
+    controller.ready().await;
+    let ours = measure(testbed, &test, "ours", &json!({ "killIfCommands": ["java"] })).await;
+    drop(controller);
+
+    // The machines of the bare client are made by a controller that is gone when they are measured.
+    let controller = Controller::start_in(testbed, &test).await;
+    let names = names("bare");
+    lend(&test, &names, &json!({})).await;
+    drop(controller);
+    let mut bare = Vec::new();
+    for name in &names {
+        bare.push(by_a_bare_client(testbed, &Desk::new(&test, name)).await);
+    }
+    let mut out = std::io::stdout();
+    writeln!(out, "from the request on the Node to the deletion of the Machine, {MACHINES} times").unwrap();
+    for (who, mut times) in [("5spot", ours), ("a bare client, same writes", bare)] {
+        times.sort();
+        let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_secs_f64() * 1000.0;
+        writeln!(out, "  {who:<28} p50 {:>7.1} ms   p99 {:>7.1} ms", at(50), at(99)).unwrap();
+    }
+}
+
+fn names(prefix: &str) -> Vec<String> {
+    (0..MACHINES).map(|it| format!("{prefix}-{it:02}")).collect()
+}
+
+async fn lend(test: &TestNamespace, names: &[String], more: &Value) {
+    for name in names {
+        Desk::new(test, name).create(&always(), more).await;
+    }
+    for name in names {
+        Desk::new(test, name).runs().await;
+    }
+}
+
+async fn measure(testbed: &Testbed, test: &TestNamespace, prefix: &str, more: &Value) -> Vec<SignedDuration> {
+    let names = names(prefix);
+    lend(test, &names, more).await;
+    let mut times = Vec::new();
+    for name in &names {
+        let desk = Desk::new(test, name);
+        let mark = testbed.audit().mark();
+        let stored = ask(testbed, &desk, mark).await;
+        times.push(deleted(testbed, &desk, mark).await.duration_since(stored));
+    }
+    times
+}
+
+/// Writes what the agent writes. The answer is when it was stored.
+async fn ask(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> Timestamp {
+    let patch = json!({ "metadata": { "annotations": { REQUESTED: "true" } } });
+    desk.nodes().patch(&desk.node_name(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    let node = desk.node_name();
+    eventually("the request is in the audit log", SOON, async || {
+        let asked = testbed.audit().since(mark).on("nodes").writes();
+        asked.filter(|it| it.name == node && !it.user_agent.starts_with("5spot/")).0.first().map(|it| it.at).ok_or(())
+    })
+    .await
+}
+
+async fn deleted(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> Timestamp {
+    let machine = format!("{}-machine", desk.name);
+    eventually("the Machine is deleted", SOON, async || {
+        let deleted = testbed.audit().since(mark).on("machines").writes();
+        deleted.filter(|it| it.verb == "delete" && it.name == machine).0.first().map(|it| it.received).ok_or(())
+    })
+    .await
+}
+
+/// The same writes, by a client that has nothing else to do.
+async fn by_a_bare_client(testbed: &Testbed, desk: &Desk<'_>) -> SignedDuration {
+    let mark = testbed.audit().mark();
+    let stored = ask(testbed, desk, mark).await;
+    let begun = Timestamp::now();
+    let status = json!({ "status": { "phase": "EmergencyRemove", "message": "a sentence of the usual length" } });
+    desk.api().patch_status(desk.name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let machine = format!("{}-machine", desk.name);
+    let marks = json!({ "metadata": { "annotations": { "machine.cluster.x-k8s.io/exclude-node-draining": "true" } } });
+    desk.machines().patch(&machine, &PatchParams::default(), &Patch::Merge(&marks)).await.unwrap();
+    desk.machines().delete(&machine, &DeleteParams::default()).await.unwrap();
+    // It does not have to hear of the request first.
+    deleted(testbed, desk, mark).await.duration_since(begun.max(stored))
+}
