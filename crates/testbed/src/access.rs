@@ -3,7 +3,7 @@
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// One user's way to one API server. It holds no connection, so it can be shared between runtimes.
 #[derive(Debug, Clone)]
@@ -62,6 +62,18 @@ impl Access {
 
     /// A self-contained kubeconfig. It is written as JSON, which is YAML.
     pub fn kubeconfig(&self) -> String {
+        self.kubeconfig_of(&json!({ "token": self.token }))
+    }
+
+    /// The same for who shows a certificate instead of the token.
+    pub(crate) fn kubeconfig_with(&self, identity: &crate::certificates::Identity) -> String {
+        self.kubeconfig_of(&json!({
+            "client-certificate-data": ByteString(identity.certificate.clone().into_bytes()),
+            "client-key-data": ByteString(identity.key.clone().into_bytes()),
+        }))
+    }
+
+    fn kubeconfig_of(&self, user: &Value) -> String {
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -70,7 +82,7 @@ impl Access {
                 "server": self.server,
                 "certificate-authority-data": ByteString(self.authority_pem.clone().into_bytes()),
             } }],
-            "users": [{ "name": "testbed", "user": { "token": self.token } }],
+            "users": [{ "name": "testbed", "user": user }],
             "contexts": [{ "name": "testbed", "context": { "cluster": "testbed", "user": "testbed" } }],
         });
         format!("{kubeconfig:#}\n")

@@ -115,6 +115,11 @@ impl ControlPlane {
         &self.blueprint.credentials.authority
     }
 
+    /// Whether it was started with [`ControlPlaneOptions::for_real_nodes`].
+    pub(crate) fn takes_real_nodes(&self) -> bool {
+        self.blueprint.options.pods == options::Pods::OnRealNodes
+    }
+
     /// What the API server was asked, by whom.
     pub fn audit(&self) -> AuditLog {
         AuditLog::at(self.blueprint.audit_log())

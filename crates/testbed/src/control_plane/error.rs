@@ -50,6 +50,22 @@ pub enum StartError {
         /// The API server's answer.
         source: Box<kube::Error>,
     },
+    /// There can be no real node here.
+    #[error(transparent)]
+    NodeUnavailable(#[from] crate::node::Unavailable),
+    /// The control plane would not know a kubelet.
+    #[error("a real node needs a control plane that was started with ControlPlaneOptions::for_real_nodes")]
+    NoRealNodes,
+    /// A program that a node needs ran and failed.
+    #[error("{doing} failed ({status}):\n{output}")]
+    Program {
+        /// What was being done.
+        doing: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// What it printed.
+        output: String,
+    },
     /// What was waited for did not come.
     #[error(transparent)]
     Wait(crate::wait::WaitError),

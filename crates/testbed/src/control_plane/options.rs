@@ -9,6 +9,17 @@ pub struct User {
     pub groups: Vec<String>,
 }
 
+/// What pods are like; each has what those before it have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pods {
+    /// As they were created.
+    Bare,
+    /// Each with the token of a `ServiceAccount` that exists.
+    WithServiceAccounts,
+    /// Run by kubelets, who have certificates.
+    OnRealNodes,
+}
+
 /// Options of [`super::ControlPlane::start`].
 #[derive(Debug, Clone)]
 pub struct ControlPlaneOptions {
@@ -16,7 +27,7 @@ pub struct ControlPlaneOptions {
     pub(super) users: Vec<User>,
     pub(super) controller_manager: bool,
     pub(super) scheduler: bool,
-    pub(super) service_account_admission: bool,
+    pub(super) pods: Pods,
     pub(super) api_server_flags: Vec<String>,
     pub(super) controller_manager_flags: Vec<String>,
 }
@@ -29,7 +40,7 @@ impl ControlPlaneOptions {
             users: Vec::new(),
             controller_manager: true,
             scheduler: true,
-            service_account_admission: false,
+            pods: Pods::Bare,
             api_server_flags: Vec::new(),
             controller_manager_flags: Vec::new(),
         }
@@ -61,7 +72,15 @@ impl ControlPlaneOptions {
     /// as a real kubelet expects.
     #[must_use]
     pub fn with_service_account_admission(mut self) -> Self {
-        self.service_account_admission = true;
+        self.pods = self.pods.max(Pods::WithServiceAccounts);
+        self
+    }
+
+    /// Lets kubelets in, as [`crate::RealNode`] starts them: by a client certificate, held to what is theirs, and with
+    /// the `ServiceAccount` admission plugin on.
+    #[must_use]
+    pub fn for_real_nodes(mut self) -> Self {
+        self.pods = Pods::OnRealNodes;
         self
     }
 

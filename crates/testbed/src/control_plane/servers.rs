@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::credentials::Credentials;
-use super::options::ControlPlaneOptions;
+use super::options::{ControlPlaneOptions, Pods};
 use crate::artifacts::Artifacts;
 
 /// What the command lines are made of.
@@ -65,8 +65,11 @@ impl Blueprint {
             .arg(flag("audit-log-path", &self.audit_log()))
             // A test reads the log as one file: it must not be rotated away under it.
             .arg("--audit-log-maxsize=16384");
-        if !self.options.service_account_admission {
+        if self.options.pods < Pods::WithServiceAccounts {
             command.arg("--disable-admission-plugins=ServiceAccount");
+        }
+        if self.options.pods == Pods::OnRealNodes {
+            command.arg(flag("client-ca-file", &keys.authority_file)).arg("--enable-admission-plugins=NodeRestriction");
         }
         command.args(&self.options.api_server_flags);
         command

@@ -1,0 +1,7 @@
+//! Sleeps until it is ended.
+
+fn main() {
+    loop {
+        std::thread::park();
+    }
+}
