@@ -4,7 +4,7 @@
 //! What it cannot do is taken from it by RBAC, not by politeness: it runs as the user `simulated-provider`, who may read
 //! but never write anything of `cluster.x-k8s.io`. So a Machine's status, nodeRef and finalizers are Cluster API's own.
 //!
-//! A `RemoteMachine` becomes a Node that KWOK keeps alive, in the cluster its Machine belongs to.
+//! A `RemoteMachine` becomes a Node that KWOK keeps alive, or a [`crate::RealNode`], in the cluster its Machine belongs to.
 
 mod behaviour;
 mod bootstrap;
@@ -28,7 +28,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, watcher};
 use tokio::sync::oneshot;
 
-pub use self::behaviour::{BEHAVIOUR, Behaviour, Removal, Step};
+pub use self::behaviour::{BEHAVIOUR, Behaviour, Joining, Removal, Step};
 pub use self::node::{node_name, provider_id};
 
 use self::behaviour::Script;

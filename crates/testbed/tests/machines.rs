@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use fivespot_testbed::control_plane::{CLUSTER_API, SIMULATED_PROVIDER};
 use fivespot_testbed::kwok::Kwok;
-use fivespot_testbed::provider::{Behaviour, Removal, Step, node_name};
+use fivespot_testbed::provider::{Behaviour, Joining, Removal, Step, node_name, provider_id};
 use fivespot_testbed::wait::eventually;
-use fivespot_testbed::{ControlPlane, ControlPlaneOptions, shared};
+use fivespot_testbed::{ControlPlane, ControlPlaneOptions, RealNode, Testbed, shared};
 use fixtures::{Order, SOON, Version};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -44,6 +44,31 @@ async fn a_machine_ordered_in_v1beta1_runs_and_goes() {
 #[tokio::test]
 async fn a_machine_ordered_in_v1beta2_runs_and_goes() {
     comes_and_goes("v1beta2", Version::V1Beta2).await;
+}
+
+#[tokio::test]
+async fn a_machine_can_be_this_one_by_a_real_kubelet() {
+    if !RealNode::is_possible() {
+        return;
+    }
+    let options = ControlPlaneOptions::named("real-machine").for_real_nodes();
+    let testbed = Testbed::start_with_fleet(options).await.unwrap();
+    let test = testbed.namespace("real kubelet").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    let by_kubelet = Behaviour { joining: Joining::ByKubelet, ..Behaviour::default() };
+    testbed.fleet().await.provider.behave_in(&test.name, by_kubelet);
+    let order = Order::new(&test, "desk-01", Version::V1Beta2);
+    order.place("edge").await;
+    let name = node_name(&test.name, "desk-01");
+    let id = provider_id(&test.name, "desk-01");
+    let node = RealNode::start(testbed.control_plane(), &name, &id).await.unwrap();
+    assert_eq!(order.runs().await, name);
+
+    order.machine().delete("desk-01", &DeleteParams::default()).await.unwrap();
+    order.is_gone().await;
+    let nodes: Api<Node> = Api::all(test.client.clone());
+    assert!(nodes.get_opt(&name).await.unwrap().is_none());
+    node.stop().await;
 }
 
 #[tokio::test]

@@ -38,6 +38,16 @@ pub enum Removal {
     Never,
 }
 
+/// Who makes a machine a Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joining {
+    /// The provider registers the Node, and KWOK keeps it alive.
+    Simulated,
+    /// A kubelet does, which the test starts: a [`crate::RealNode`] with the name and the providerID that
+    /// [`super::node_name`] and [`super::provider_id`] give.
+    ByKubelet,
+}
+
 /// How the provider treats an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
@@ -45,6 +55,8 @@ pub struct Behaviour {
     pub bootstrap: Step,
     /// Of a `RemoteMachine`: provisioning it.
     pub infrastructure: Step,
+    /// Of a `RemoteMachine`: becoming a Node.
+    pub joining: Joining,
     /// Of a `RemoteMachine`: taking it away.
     pub removal: Removal,
 }
@@ -55,6 +67,7 @@ impl Default for Behaviour {
         Self {
             bootstrap: Step::After(Duration::ZERO),
             infrastructure: Step::After(Duration::ZERO),
+            joining: Joining::Simulated,
             removal: Removal::After(Duration::ZERO),
         }
     }

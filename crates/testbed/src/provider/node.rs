@@ -10,6 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::behaviour::Joining;
 use super::context::{Context, ProviderError};
 use super::machine::CLUSTER_NAME;
 use crate::access::Access;
@@ -59,10 +60,13 @@ pub(super) fn provider_id_of(machine: &DynamicObject) -> String {
     provider_id(&machine.namespace().unwrap_or_default(), &address.unwrap_or_else(|| machine.name_any()))
 }
 
-/// Registers the Node, as a kubelet does, and gives its name. A Node that is there already must be the same machine's.
+/// Registers the Node, as a kubelet does, unless a kubelet does it, and gives its name. A Node that is there already must be the same machine's.
 pub(super) async fn join(machine: &DynamicObject, context: &Context) -> Result<String, ProviderError> {
     let name = node_name(&machine.namespace().unwrap_or_default(), &machine.name_any());
     let ours = provider_id_of(machine);
+    if context.script.behaviour_of(machine).joining == Joining::ByKubelet {
+        return Ok(name);
+    }
     let (annotation, value) = FAKE_NODE;
     let node: Node = serde_json::from_value(json!({
         "metadata": {
