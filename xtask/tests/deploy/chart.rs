@@ -180,6 +180,47 @@ fn effects_on_the_pod() -> impl Iterator<Item = Effect> {
     .map(Effect::on_pod)
 }
 
+const WITH_AGENT: &str = "nodeAgent.enabled=true";
+const DAEMON_SET: &str = "DaemonSet 5spot-system/5spot-reclaim-agent";
+
+/// On the agent's pod. Null: it is not there.
+fn effects_on_the_agent() -> impl Iterator<Item = Effect> {
+    let image = "ghcr.io/finos/5-spot/agent";
+    let digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let by_digest =
+        "=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,nodeAgent.image.tag=1.2.3";
+    let (container, requests) = ("/spec/containers/0", "/spec/containers/0/resources/requests");
+    [
+        (
+            "nodeAgent.image.repository",
+            "=a.example/b",
+            format!("{container}/image"),
+            json!(format!("a.example/b:{VERSION}")),
+        ),
+        ("nodeAgent.image.tag", "=1.2.3", format!("{container}/image"), json!(format!("{image}:1.2.3"))),
+        ("nodeAgent.image.digest", by_digest, format!("{container}/image"), json!(format!("{image}@{digest}"))),
+        ("nodeAgent.image.pullPolicy", "=Always", format!("{container}/imagePullPolicy"), json!("Always")),
+        ("nodeAgent.imagePullSecrets", "[0].name=key", "/spec/imagePullSecrets/0/name".to_owned(), json!("key")),
+        ("nodeAgent.detector", "=poll", format!("{container}/env/2/value"), json!("poll")),
+        ("nodeAgent.skipHostIdCheck", "=true", format!("{container}/env/4/name"), json!("SKIP_HOST_ID_CHECK")),
+        ("nodeAgent.skipHostIdCheck", "=true", format!("{container}/volumeMounts/1"), Value::Null),
+        ("nodeAgent.skipHostIdCheck", "=true", "/spec/volumes/1".to_owned(), Value::Null),
+        ("nodeAgent.resources.requests.cpu", "=1", format!("{requests}/cpu"), json!(1)),
+        ("nodeAgent.resources.requests.memory", "=1Gi", format!("{requests}/memory"), json!("1Gi")),
+        ("nodeAgent.resources.limits.memory", "=1Gi", format!("{container}/resources/limits/memory"), json!("1Gi")),
+        ("nodeAgent.podLabels", ".team=a", "/metadata/labels/team".to_owned(), json!("a")),
+        ("nodeAgent.podAnnotations", ".team=a", "/metadata/annotations/team".to_owned(), json!("a")),
+    ]
+    .map(|(value, set, place, expected)| Effect {
+        value,
+        set,
+        object: DAEMON_SET,
+        place: format!("/spec/template{place}"),
+        expected,
+    })
+    .into_iter()
+}
+
 fn other_effects() -> impl Iterator<Item = Effect> {
     let policy = "ValidatingAdmissionPolicy /scheduledmachine-validation";
     let binding = "ValidatingAdmissionPolicyBinding /scheduledmachine-validation-binding";
@@ -284,15 +325,21 @@ fn names(values: &Value, name: &str) -> BTreeSet<String> {
 fn every_value_has_its_effect() {
     let values = fs::read_to_string(chart().join("values.yaml")).unwrap();
     let values: Value = serde_saphyr::from_str(&values).unwrap();
-    let effects: Vec<Effect> = effects_on_the_pod().chain(other_effects()).collect();
+    let effects: Vec<Effect> = effects_on_the_pod().chain(effects_on_the_agent()).chain(other_effects()).collect();
     let tried: BTreeSet<String> = effects.iter().map(|it| it.value.to_owned()).collect();
     assert_eq!(tried, names(&values, ""), "a value without an effect, or an effect without a value");
 
-    let untouched = helm_template(&[]);
+    let (untouched, with_agent) = (helm_template(&[]), helm_template(&["--set", WITH_AGENT]));
     for effect in effects {
-        let set = format!("{}{}", effect.value, effect.set);
+        let mut set = format!("{}{}", effect.value, effect.set);
         let place = format!("{set}: {} of {}", effect.place, effect.object);
-        assert_ne!(effect.found(&untouched), &effect.expected, "{place} is so anyway");
+        let before = if effect.object == DAEMON_SET {
+            set = format!("{set},{WITH_AGENT}");
+            &with_agent
+        } else {
+            &untouched
+        };
+        assert_ne!(effect.found(before), &effect.expected, "{place} is so anyway");
         assert_eq!(effect.found(&helm_template(&["--set", &set])), &effect.expected, "{place}");
     }
 }
@@ -314,6 +361,9 @@ fn a_value_that_cannot_be_is_refused_by_its_name() {
             "/controller/podAnnotations/kubectl",
         ),
         ("nodeAgent.enabled=perhaps", "/nodeAgent/enabled"),
+        ("nodeAgent.detector=none", "/nodeAgent/detector"),
+        ("nodeAgent.image.digest=latest", "/nodeAgent/image/digest"),
+        (r"nodeAgent.podLabels.app\.kubernetes\.io/component=a", "/nodeAgent/podLabels/app.kubernetes.io~1component"),
         ("monitoring.labels.release=1", "/monitoring/labels/release"),
         ("admissionPolicy.validationActions={Refuse}", "/admissionPolicy/validationActions"),
     ] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::rendered::{Objects, kustomize};
 
@@ -93,12 +93,53 @@ fn what_is_selected_is_what_there_is() {
     assert_eq!(of("PriorityClass /5spot-controller")["metadata"]["name"], pod["spec"]["priorityClassName"]);
 }
 
+const AGENT: &str = "DaemonSet 5spot-system/5spot-reclaim-agent";
+
+/// What the agent is given of its host is what it needs, and no more; and it lands where the controller says.
 #[test]
-fn the_image_is_of_the_version_that_is_built_here() {
-    let objects = kustomize("deploy/controller");
-    let image =
-        &objects["Deployment 5spot-system/5spot-controller"]["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert!(image.as_str().unwrap().ends_with(&format!(":{}", env!("CARGO_PKG_VERSION"))), "{image}");
+fn the_agent_has_one_capability_and_one_file_of_its_host() {
+    let agent = &kustomize("deploy/node-agent")[AGENT]["spec"];
+    let pod = &agent["template"]["spec"];
+    assert_eq!(agent["selector"]["matchLabels"], agent["template"]["metadata"]["labels"]);
+    let (label, value) = (fivespot_api::keys::RECLAIM_AGENT_LABEL, fivespot_api::keys::RECLAIM_AGENT_ENABLED);
+    assert_eq!(pod["nodeSelector"], json!({ label: value }));
+    let container = &pod["containers"][0];
+    let rights = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN"] },
+    });
+    assert_eq!(container["securityContext"], rights);
+    let of_the_host: Vec<&Value> =
+        pod["volumes"].as_array().unwrap().iter().map(|it| &it["hostPath"]).filter(|it| !it.is_null()).collect();
+    assert_eq!(of_the_host, [&json!({ "path": "/etc/machine-id", "type": "File" })]);
+    assert!(
+        container["volumeMounts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|it| { it["mountPath"] == "/host/etc/machine-id" && it["readOnly"] == true })
+    );
+}
+
+/// The alert on agents looks for it by name.
+#[test]
+fn the_alert_on_agents_looks_at_the_agent() {
+    let rules = &kustomize("deploy/monitoring/node-agent")["PrometheusRule 5spot-system/5spot-agent"];
+    let rule = rules["spec"]["groups"][0]["rules"][0]["expr"].as_str().unwrap();
+    let name = AGENT.rsplit('/').next().unwrap();
+    assert_eq!(rule.matches(&format!("{{daemonset=\"{name}\"}}")).count(), 2, "{rule}");
+    assert!(kustomize("deploy/node-agent").contains_key(AGENT));
+}
+
+#[test]
+fn the_images_are_of_the_version_that_is_built_here() {
+    for (directory, object) in
+        [("deploy/controller", "Deployment 5spot-system/5spot-controller"), ("deploy/node-agent", AGENT)]
+    {
+        let image = &kustomize(directory)[object]["spec"]["template"]["spec"]["containers"][0]["image"];
+        assert!(image.as_str().unwrap().ends_with(&format!(":{}", env!("CARGO_PKG_VERSION"))), "{image}");
+    }
     let chart: Value =
         serde_saphyr::from_str(&std::fs::read_to_string(crate::rendered::chart().join("Chart.yaml")).unwrap()).unwrap();
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));

@@ -4,11 +4,12 @@
 mod name_server;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use fivespot_testbed::control_plane::ADMIN;
+use fivespot_testbed::node::static_program;
 use fivespot_testbed::process::Process;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
@@ -39,34 +40,46 @@ fn its_compiler_is_the_one_that_the_tests_have() {
     assert_eq!(told("FROM docker.io/library/rust:"), format!("{channel}-bookworm AS build"));
 }
 
+/// A stage of the Dockerfile, by its name.
+fn stage(name: &str) -> String {
+    let dockerfile = dockerfile();
+    let stage = dockerfile.split("\nFROM ").find(|it| it.lines().next().unwrap().ends_with(&format!(" AS {name}")));
+    stage.unwrap_or_else(|| panic!("the Dockerfile has no stage {name}")).to_owned()
+}
+
 #[test]
-fn its_user_is_the_one_that_the_deployment_demands() {
-    let deployment = fs::read_to_string(root().join("deploy/controller/deployment.yaml")).unwrap();
-    let user = told("USER ");
-    let (user, group) = user.split_once(':').unwrap();
-    for line in [format!("runAsUser: {user}"), format!("runAsGroup: {group}")] {
-        assert!(deployment.contains(&line), "{line}");
+fn their_users_are_those_that_the_manifests_demand() {
+    for (name, manifest) in
+        [("controller", "deploy/controller/deployment.yaml"), ("agent", "deploy/node-agent/daemonset.yaml")]
+    {
+        let manifest = fs::read_to_string(root().join(manifest)).unwrap();
+        let user = stage(name).lines().find_map(|it| it.strip_prefix("USER ").map(str::to_owned)).unwrap();
+        let (user, group) = user.split_once(':').unwrap();
+        for line in [format!("runAsUser: {user}\n"), format!("runAsGroup: {group}\n")] {
+            assert!(manifest.contains(&line), "{name}: {line}");
+        }
     }
 }
 
-/// Builds the controller as the Dockerfile does, except that it is not optimised and that paths stay in it: neither has to
-/// do with what it needs at run time.
-fn build() -> PathBuf {
-    let flags = told("RUSTFLAGS=\"");
-    let flags = flags.split(" --remap").next().unwrap();
-    let version = Command::new("rustc").arg("-vV").output().unwrap();
-    let version = String::from_utf8(version.stdout).unwrap();
-    let host = version.lines().find_map(|it| it.strip_prefix("host: ")).unwrap();
-    let target = root().join("target/static");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--bin", "5spot", "--target", host, "--target-dir"])
-        .arg(&target)
-        .current_dir(root())
-        .env("RUSTFLAGS", flags)
-        .status()
-        .unwrap();
-    assert!(status.success());
-    target.join(host).join("debug/5spot")
+#[test]
+fn the_agents_program_is_where_its_probe_looks_for_it() {
+    let manifest = fs::read_to_string(root().join("deploy/node-agent/daemonset.yaml")).unwrap();
+    let stage = stage("agent");
+    let program = stage.split("ENTRYPOINT [\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(stage.contains(&format!("COPY --from=build /out{program} {program}\n")), "{stage}");
+    assert!(manifest.contains(&format!("command: [\"{program}\", ")), "{manifest}");
+}
+
+/// What it does inside a pod is tested where there is a kubelet to run it.
+#[test]
+fn the_agent_needs_nothing_but_itself_to_start() {
+    let binary = static_program("5spot-reclaim-agent").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::copy(binary, directory.path().join("5spot-reclaim-agent")).unwrap();
+    let output = in_root(directory.path()).args(["/5spot-reclaim-agent", "--version"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let version = format!("5spot-reclaim-agent {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), version);
 }
 
 /// The name of the API server, which is in its certificate.
@@ -75,7 +88,7 @@ const NAME: &str = "kubernetes.default.svc";
 /// Lets the binary look for the API server by its name, from a root directory in which it is alone with a kubeconfig and
 /// with these files in `etc`, which are what a kubelet puts into every container.
 async fn finds_the_api_server(case: &str, etc: &[(&str, &str)]) {
-    let binary = build();
+    let binary = static_program("5spot").unwrap();
     let options = ControlPlaneOptions::named(case).without_controller_manager().without_scheduler();
     let plane = ControlPlane::start(options).await.unwrap();
     let directory = tempfile::tempdir().unwrap();

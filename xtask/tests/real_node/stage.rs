@@ -1,0 +1,157 @@
+//! A control plane, this machine as its Node, and the agent installed as in a workload cluster.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use fivespot_testbed::node::{Image, static_program};
+use fivespot_testbed::wait::eventually;
+use fivespot_testbed::{ControlPlane, ControlPlaneOptions, RealNode};
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+pub(crate) const SOON: Duration = Duration::from_mins(5);
+const NAMESPACE: &str = "5spot-system";
+const NODE: &str = "desk-01";
+const AGENT_IMAGE: &str = "localhost/5spot/agent:test";
+const IDEA_IMAGE: &str = "localhost/idea:test";
+
+/// What a test overlay changes: the image, which nobody can pull here, and the way to the API server, as there is no
+/// kube-proxy. And until the agent speaks to a cluster, what to look for comes from a file, and it is ready when it runs.
+fn overlay(port: &str) -> String {
+    format!(
+        r#"apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../deploy/overlays/workload-cluster]
+configMapGenerator:
+  - name: reclaim
+    namespace: {NAMESPACE}
+    literals: ["reclaim.toml=match_commands = ['idea']"]
+patches:
+  - patch: |
+      apiVersion: apps/v1
+      kind: DaemonSet
+      metadata: {{ name: 5spot-reclaim-agent, namespace: {NAMESPACE} }}
+      spec:
+        template:
+          spec:
+            containers:
+              - name: agent
+                image: {AGENT_IMAGE}
+                imagePullPolicy: Never
+                args: ["--config", "/etc/reclaim/reclaim.toml", "--dry-run"]
+                readinessProbe: null
+                env:
+                  - {{ name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1 }}
+                  - {{ name: KUBERNETES_SERVICE_PORT, value: "{port}" }}
+                volumeMounts:
+                  - {{ name: reclaim, mountPath: /etc/reclaim }}
+            volumes:
+              - name: reclaim
+                configMap: {{ name: reclaim }}
+"#
+    )
+}
+
+pub(crate) struct Stage {
+    node: RealNode,
+    plane: ControlPlane,
+}
+
+impl Stage {
+    pub(crate) async fn set(name: &str) -> Self {
+        let plane = ControlPlane::start(ControlPlaneOptions::named(name).for_real_nodes()).await.unwrap();
+        let node = RealNode::start(&plane, NODE, "remote-machine://test/desk-01").await.unwrap();
+        let program = tokio::task::spawn_blocking(|| static_program("5spot-reclaim-agent").unwrap()).await.unwrap();
+        node.import(&Image::of(AGENT_IMAGE, &program)).await.unwrap();
+        // Kustomize takes only what is reached by relative paths.
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let directory = tempfile::tempdir_in(root.join("target")).unwrap();
+        fs::write(directory.path().join("kustomization.yaml"), overlay(node.api_server_port())).unwrap();
+        plane.apply(directory.path()).await.unwrap();
+        Self { node, plane }
+    }
+
+    /// As the controller does for a machine whose owner has named programs.
+    pub(crate) async fn label_node(&self, value: &str) {
+        let nodes: Api<Node> = Api::all(self.plane.client());
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { "5spot.finos.org/reclaim-agent": value } } }));
+        nodes.patch(NODE, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(crate) async fn daemon_set_once(&self, is_so: impl Fn(&DaemonSetStatus) -> bool) -> DaemonSetStatus {
+        let sets: Api<DaemonSet> = Api::namespaced(self.plane.client(), NAMESPACE);
+        eventually("the DaemonSet is so", SOON, async || {
+            let status = sets.get("5spot-reclaim-agent").await.unwrap().status.unwrap_or_default();
+            if is_so(&status) { Ok(status) } else { Err(json!(status)) }
+        })
+        .await
+    }
+
+    /// The name of the agent's pod, once it runs.
+    pub(crate) async fn agent(&self) -> String {
+        let pods: Api<Pod> = Api::namespaced(self.plane.client(), NAMESPACE);
+        eventually("the agent runs", SOON, async || {
+            let found = pods.list(&ListParams::default()).await.unwrap().items;
+            found.iter().find(|it| is_running(it)).map(kube::ResourceExt::name_any).ok_or_else(|| json!(found))
+        })
+        .await
+    }
+
+    /// The agent's process, as the host sees it.
+    pub(crate) async fn pid_of(&self, pod: &str) -> u32 {
+        let pods: Api<Pod> = Api::namespaced(self.plane.client(), NAMESPACE);
+        process_in(&pods.get(pod).await.unwrap(), "5spot-reclaim-a").await
+    }
+
+    /// Runs a pod whose program has the name of one of the owner's, and gives its process.
+    pub(crate) async fn run_idea_in_a_pod(&self) -> u32 {
+        self.node.import(&Image::sleeper(IDEA_IMAGE, "idea").unwrap()).await.unwrap();
+        let pods: Api<Pod> = Api::namespaced(self.plane.client(), "default");
+        let pod = serde_json::from_value(json!({
+            "metadata": { "name": "idea" },
+            "spec": {
+                "nodeName": NODE,
+                "hostNetwork": true,
+                "containers": [{ "name": "idea", "image": IDEA_IMAGE, "imagePullPolicy": "Never" }],
+            },
+        }));
+        pods.create(&PostParams::default(), &pod.unwrap()).await.unwrap();
+        process_in(&pods.get("idea").await.unwrap(), "idea").await
+    }
+
+    /// What a pod has printed once this is among it.
+    pub(crate) async fn prints(&self, pod: &str, text: &str) -> String {
+        eventually(&format!("the agent prints {text}"), SOON, async || {
+            let printed = self.node.logs_of(NAMESPACE, pod);
+            if printed.contains(text) { Ok(printed) } else { Err(printed) }
+        })
+        .await
+    }
+
+    pub(crate) async fn end(self) {
+        self.node.stop().await;
+    }
+}
+
+fn is_running(pod: &Pod) -> bool {
+    let states = pod.status.as_ref().and_then(|it| it.container_statuses.as_ref()).into_iter().flatten();
+    states.filter_map(|it| it.state.as_ref()).any(|it| it.running.is_some())
+}
+
+/// The process of this name in the control groups of a pod.
+async fn process_in(pod: &Pod, name: &str) -> u32 {
+    let uid = pod.uid().unwrap();
+    eventually(&format!("{name} runs in the pod"), SOON, async || {
+        let is_it = |pid: &u32| {
+            let of = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            of("cgroup").contains(&uid) && of("comm").trim() == name
+        };
+        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
+        pids.into_iter().find(is_it)
+    })
+    .await
+}
