@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use fivespot_testbed::RealNode;
 use fivespot_testbed::artifacts::{Artifacts, ProgressPrinter};
 
 use crate::generate;
@@ -36,6 +37,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         for (name, lint) in LINTS {
             tally.check(name, lint);
         }
+    }
+    if arguments.filter.is_none()
+        && let Err(reason) = RealNode::prepare()
+    {
+        tally.skip("tests on a real node", &reason.to_string());
     }
     // Without it most tests could only say, one after the other, that it is not there.
     if tally.check("testbed", build_testbed) {

@@ -65,14 +65,19 @@ impl RealNode {
     /// Whether there can be one here. Where not, it says so, and with `CI=true` it panics: a test that was skipped in CI
     /// would show nothing.
     pub fn is_possible() -> bool {
-        match packages::ensure() {
-            Ok(_) => true,
+        match Self::prepare() {
+            Ok(()) => true,
             Err(reason) => {
                 assert!(std::env::var_os("CI").is_none_or(|it| it != "true"), "{reason}");
-                eprintln!("not tested: {reason}");
+                packages::tell(&format!("not tested: {reason}"));
                 false
             }
         }
+    }
+
+    /// Installs what a node needs, where that can be done and was not, saying so first.
+    pub fn prepare() -> Result<(), Unavailable> {
+        packages::ensure().map(drop)
     }
 
     /// Starts one and returns when its Node is Ready. The control plane must let kubelets in

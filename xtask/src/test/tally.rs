@@ -31,6 +31,12 @@ impl Tally {
         self.failed.push(name.to_owned());
     }
 
+    /// Something that cannot be tested here, and why.
+    pub(super) fn skip(&mut self, name: &str, reason: &str) {
+        println!("==> {name}: not here: {reason}");
+        self.skipped += 1;
+    }
+
     /// Reads a line of `cargo test`: the closing one of a test binary, or one that names a failure.
     pub(super) fn read(&mut self, line: &str) {
         let line = line.trim();
@@ -102,6 +108,9 @@ mod tests {
         assert_eq!(tally.to_string(), "skipped: 2\n1 passed, 0 failed");
         tally.refuse_skips();
         assert_eq!(tally.failures(), 1);
+        let mut tally = read(&[]);
+        tally.skip("what needs a moon", "there is none");
+        assert_eq!(tally.to_string(), "skipped: 1\n0 passed, 0 failed");
     }
 
     #[test]

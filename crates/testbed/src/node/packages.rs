@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -119,10 +119,16 @@ fn lock() -> Result<File, Unavailable> {
     Ok(file)
 }
 
+/// Says something that is to be read while tests run, whose `eprintln!` is kept back.
+pub(super) fn tell(text: &str) {
+    // Nobody who cannot be told shall fail for it.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// A list of packages that is too old to install from is renewed.
 fn install(packages: &[&str]) -> Result<(), Unavailable> {
     let install = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
-    eprintln!("a real node needs {}, which the tests install now: {install}", packages.join(", "));
+    tell(&format!("a real node needs {}, which the tests install now: {install}", packages.join(", ")));
     let mut printed = String::new();
     for command in [&install, "apt-get update", &install] {
         let mut words = command.split(' ');

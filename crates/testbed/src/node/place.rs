@@ -19,6 +19,9 @@ use crate::run_dir::RunDir;
 const PLACES: &str = "/run/5spot-testbed";
 const CARETAKER: &str = include_str!("caretaker.sh");
 
+/// What a kubelet asks of control groups.
+const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "memory", "pids", "hugetlb", "io"];
+
 /// The directories and control groups of one node. Dropping it removes them, and everything that still runs in them.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -112,7 +115,7 @@ impl Drop for Place {
 fn hand_down(root: &Path, group: &Path) -> Result<(), StartError> {
     let available = root.join("cgroup.controllers");
     let available = fs::read_to_string(&available).map_err(StartError::io(&available))?;
-    for controller in available.split_whitespace() {
+    for controller in available.split_whitespace().filter(|it| CONTROLLERS.contains(it)) {
         for from in [root, group] {
             let file = from.join("cgroup.subtree_control");
             fs::write(&file, format!("+{controller}")).map_err(StartError::io(&file))?;
