@@ -7,7 +7,7 @@ use crate::process::{Program, status_of};
 use crate::stage::{SOON, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_lands_where_the_label_is_and_leaves_with_it() {
+async fn it_lands_where_the_label_is_whatever_the_taints_and_leaves_with_it() {
     if !RealNode::is_possible() {
         return;
     }
@@ -15,6 +15,7 @@ async fn it_lands_where_the_label_is_and_leaves_with_it() {
     let before = stage.daemon_set_once(|status| status.observed_generation.is_some()).await;
     assert_eq!(before.desired_number_scheduled, 0, "nobody has labelled the Node");
 
+    stage.taint_node().await;
     stage.label_node("enabled").await;
     let agent = stage.agent().await;
     let pid = stage.pid_of(&agent).await;

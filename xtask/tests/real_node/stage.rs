@@ -82,6 +82,14 @@ impl Stage {
         nodes.patch(NODE, &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// As an administrator does who wants no pods there.
+    pub(crate) async fn taint_node(&self) {
+        let nodes: Api<Node> = Api::all(self.plane.client());
+        let taints = json!([{ "key": "example.com/mine", "effect": "NoExecute" }]);
+        let patch = Patch::Merge(json!({ "spec": { "taints": taints } }));
+        nodes.patch(NODE, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     pub(crate) async fn daemon_set_once(&self, is_so: impl Fn(&DaemonSetStatus) -> bool) -> DaemonSetStatus {
         let sets: Api<DaemonSet> = Api::namespaced(self.plane.client(), NAMESPACE);
         eventually("the DaemonSet is so", SOON, async || {

@@ -37,9 +37,16 @@ impl Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         make(Path::new(PLACES))?;
         sweep();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = Path::new(PLACES).join(format!("{}-{number}", std::process::id()));
-        make(&directory)?;
+        let (number, directory) = loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let directory = Path::new(PLACES).join(format!("{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&directory) {
+                Ok(()) => break (number, directory),
+                // Left by a process that had our id before us.
+                Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(StartError::io(&directory)(error)),
+            }
+        };
         let node = run.subdirectory(&format!("node-{name}-{number}")).map_err(StartError::io(run.path()))?;
         let (logs, data) = (node.join("pods"), node.join("data"));
         make(&logs)?;
