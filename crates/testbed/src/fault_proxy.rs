@@ -1,4 +1,5 @@
-//! A proxy before an API server that kills a program right after the write of your choice, or loses its answer.
+//! A proxy before an API server that kills a program right after the write of your choice, loses its answer, or holds one
+//! of the two back.
 //!
 //! Writes are let through one at a time, each when the one before has been answered. So "after the third write" is one
 //! moment and not several: the third has been carried out, the fourth has not been heard of, and whoever sent the third
@@ -81,7 +82,17 @@ impl FaultProxy {
         self.ledger.arm(nth, Mishap::HoldAnswer);
     }
 
-    /// Lets the answer go that is held.
+    /// Keeps the `nth` write from now on from the API server until [`Self::release`].
+    pub fn hold_request_of(&self, nth: usize) {
+        self.ledger.arm(nth, Mishap::HoldRequest);
+    }
+
+    /// Whether a write has come that is kept from the API server.
+    pub fn holds_request(&self) -> bool {
+        self.ledger.holds_request()
+    }
+
+    /// Lets the write or the answer go that is held.
     pub fn release(&self) {
         self.ledger.release();
     }

@@ -52,6 +52,18 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
     maps.create(&PostParams::default(), &named("d")).await.unwrap_err();
     maps.get("d").await.unwrap();
 
+    // One that comes late.
+    proxy.hold_request_of(1);
+    let late = async { maps.create(&PostParams::default(), &named("e")).await.unwrap_err() };
+    let faster = async {
+        eventually("it is held", SOON, async || proxy.holds_request()).await;
+        others.create(&PostParams::default(), &named("e")).await.unwrap();
+        proxy.release();
+    };
+    let (refused, ()) = tokio::join!(late, faster);
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 409), "{refused}");
+    assert!(!proxy.holds_request());
+
     let path = format!("/api/v1/namespaces/{}/configmaps", test.name);
     let writes: Vec<_> = proxy.writes().into_iter().map(|it| (it.method, it.path, it.status)).collect();
     assert_eq!(
@@ -61,6 +73,7 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
             (Method::POST, path.clone(), StatusCode::CREATED),
             (Method::DELETE, format!("{path}/c"), StatusCode::NOT_FOUND),
             (Method::POST, path.clone(), StatusCode::CREATED),
+            (Method::POST, path.clone(), StatusCode::CONFLICT),
         ]
     );
     test.close().await;

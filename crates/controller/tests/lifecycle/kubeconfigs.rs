@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::fixtures::{Controller, Desk, SOON, always, condition, never, testbed};
 
-async fn write_kubeconfig(test: &TestNamespace, text: &str) {
+pub(crate) async fn write_kubeconfig(test: &TestNamespace, text: &str) {
     let patch = json!({ "data": { "value": ByteString(text.as_bytes().to_vec()) } });
     test.api::<Secret>().patch("edge-kubeconfig", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }

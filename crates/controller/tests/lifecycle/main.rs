@@ -5,6 +5,7 @@
 mod fixtures;
 
 mod clusters;
+mod conflicts;
 mod day;
 mod deletion;
 mod drain;

@@ -10,12 +10,13 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
+use crate::conflicts::asked;
 use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, budget, condition, never, testbed, told_once};
 
 /// How many times the value is edited while the Node comes and goes.
 const EDITS: usize = 200;
 
-fn lent(value: &str) -> Value {
+pub(crate) fn lent(value: &str) -> Value {
     json!({ "key": "example.com/lent", "value": value, "effect": "NoSchedule" })
 }
 
@@ -23,11 +24,11 @@ fn dedicated() -> Value {
     json!({ "key": "dedicated", "value": "ml", "effect": "PreferNoSchedule" })
 }
 
-async fn want(desk: &Desk<'_>, taints: &[Value]) {
+pub(crate) async fn want(desk: &Desk<'_>, taints: &[Value]) {
     desk.edit(&json!({ "spec": { "nodeTaints": taints } })).await;
 }
 
-async fn node(desk: &Desk<'_>) -> Node {
+pub(crate) async fn node(desk: &Desk<'_>) -> Node {
     desk.nodes().get(&desk.node_name()).await.unwrap()
 }
 
@@ -35,12 +36,12 @@ fn taints(node: &Node) -> Vec<Taint> {
     node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default()
 }
 
-fn has(node: &Node, taint: &Value) -> bool {
+pub(crate) fn has(node: &Node, taint: &Value) -> bool {
     taints(node).iter().any(|it| json!(it) == *taint)
 }
 
 /// What an admin does: adds a taint, or changes the value of one of its key and effect, or removes it.
-async fn admin(desk: &Desk<'_>, taint: &Value, there: bool) {
+pub(crate) async fn admin(desk: &Desk<'_>, taint: &Value, there: bool) {
     let is_it = |it: &Taint| json!(it.key) == taint["key"] && json!(it.effect) == taint["effect"];
     eventually("the admin's write is not stale", SOON, async || {
         let node = node(desk).await;
@@ -58,7 +59,7 @@ async fn admin(desk: &Desk<'_>, taint: &Value, there: bool) {
 }
 
 /// Waits until the Node has just these of ours, and everybody says so: the Node, its record and the status.
-async fn applied(desk: &Desk<'_>, taints: &[Value]) -> ScheduledMachineStatus {
+pub(crate) async fn applied(desk: &Desk<'_>, taints: &[Value]) -> ScheduledMachineStatus {
     let wanted: Vec<NodeTaint> = serde_json::from_value(json!(taints)).unwrap();
     eventually(&format!("{} has {wanted:?}", desk.name), SOON, async || {
         let (status, node) = (desk.status().await, node(desk).await);
@@ -182,6 +183,7 @@ async fn while_a_node_comes_and_goes_and_ours_are_edited_all_the_time_nobodys_ta
     admin(&desk, &theirs, true).await;
     let not_ready = |node: &Node| taints(node).iter().any(|it| it.key == "node.kubernetes.io/not-ready");
     let mut seen_not_ready = false;
+    let mark = testbed().await.audit().mark();
     for edit in 1..=EDITS {
         want(&desk, &[lent(&format!("v{edit}"))]).await;
         if edit % 10 == 0 {
@@ -203,6 +205,10 @@ async fn while_a_node_comes_and_goes_and_ours_are_edited_all_the_time_nobodys_ta
     applied(&desk, &[lent(&format!("v{EDITS}"))]).await;
     eventually("the node lifecycle takes its own taint off", SOON, async || !not_ready(&node(&desk).await)).await;
     assert!(has(&node(&desk).await, &theirs));
+    // Each write was carried out, or was refused because somebody was faster; how many were is chance.
+    let answers = asked(&desk, mark).await;
+    let written = answers.iter().filter(|(verb, code)| verb == "patch" && *code == 200).count();
+    assert!(written > 0 && answers.iter().all(|(_, code)| matches!(code, 200 | 409)), "{answers:?}");
     test.close().await;
 }
 

@@ -29,7 +29,7 @@ pub struct Write {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     state: Mutex<State>,
-    /// An answer that is held may go.
+    /// What is held may go.
     released: Notify,
 }
 
@@ -38,9 +38,11 @@ struct State {
     writes: Vec<Write>,
     mishap: Option<(usize, Mishap)>,
     life: Life,
+    /// Whether a write is kept from the API server.
+    holds_request: bool,
 }
 
-/// What goes wrong after so many writes in all.
+/// What goes wrong with the last of so many writes in all.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mishap {
     /// The process of this id is killed.
@@ -49,6 +51,8 @@ pub(super) enum Mishap {
     LoseAnswer,
     /// Whoever sent the write waits for its answer until it is let go.
     HoldAnswer,
+    /// The API server does not get the write until it is let go.
+    HoldRequest,
 }
 
 /// What becomes of the answer to a write.
@@ -79,12 +83,31 @@ impl Ledger {
         self.lock().mishap = None;
     }
 
-    /// Waits until an answer may go.
+    /// Waits until what is held may go.
     pub(super) async fn released(&self) {
         self.released.notified().await;
     }
 
-    /// Lets an answer go that is held, or the next one that is.
+    /// Waits, if the next write is to be held before the API server gets it, until it may go.
+    pub(super) async fn next_may_go(&self) {
+        {
+            let mut state = self.lock();
+            let next = state.writes.len() + 1;
+            let held = state.mishap.take_if(|it| matches!(it, (at, Mishap::HoldRequest) if *at == next));
+            if held.is_none() {
+                return;
+            }
+            state.holds_request = true;
+        }
+        self.released().await;
+        self.lock().holds_request = false;
+    }
+
+    pub(super) fn holds_request(&self) -> bool {
+        self.lock().holds_request
+    }
+
+    /// Lets go what is held, or the next that is.
     pub(super) fn release(&self) {
         self.released.notify_one();
     }
@@ -107,7 +130,7 @@ impl Ledger {
             }
             Some((_, Mishap::LoseAnswer)) => Answer::Lost,
             Some((_, Mishap::HoldAnswer)) => Answer::Held,
-            None => Answer::Given,
+            Some((_, Mishap::HoldRequest)) | None => Answer::Given,
         }
     }
 

@@ -97,6 +97,9 @@ where
         parts.uri = Uri::from_parts(uri).map_err(io::Error::other)?;
 
         let _turn = if write { Some(self.turn.lock().await) } else { None };
+        if write {
+            self.ledger.next_may_go().await;
+        }
         self.still_alive(ours, life)?;
         let answer = self.client.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
         if write {
