@@ -9,6 +9,7 @@ mod conflicts;
 mod day;
 mod deletion;
 mod drain;
+mod hardened;
 mod kubeconfigs;
 mod metrics;
 mod phases;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::fixtures::{Controller, Desk, SOON, a_cluster, always, budget, condition, never, pod_on, testbed};
 
-async fn workload(name: &str) -> (ControlPlane, Kwok) {
+pub(crate) async fn workload(name: &str) -> (ControlPlane, Kwok) {
     let plane = ControlPlane::start(ControlPlaneOptions::named(name)).await.unwrap();
     let kwok = Kwok::start(&plane).await.unwrap();
     (plane, kwok)
