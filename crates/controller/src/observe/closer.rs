@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::{Eye, machine_slot, node};
 use crate::cluster_api::{Machine, adopted_by, is_owned_by};
-use crate::trouble::{MANAGEMENT, Trouble, within};
+use crate::trouble::{MANAGEMENT, Trouble, is_not_found, within};
 use crate::workload::Reach;
 
 /// How many pods are asked for at a time, and how many times at most: no Node has more, and a server that never comes to
@@ -71,12 +71,14 @@ impl Eye<'_> {
             within(MANAGEMENT, &what, objects.get_metadata_opt(&of.name)).await
         };
         let mut found = read(&kind).await?;
-        if matches!(found, Ok(None)) {
-            // It may be that this version is not served any more, and another one is.
-            context.kinds.forget(of);
+        // It may be that this version is not served any more, and another one is. Of such a version the API server does not
+        // even say that the object is not there.
+        if matches!(&found, Ok(None)) || found.as_ref().is_err_and(is_not_found) {
+            context.kinds.forget(&Ref { api_version: kind.api_version.clone(), ..of.clone() });
             match self.kind(of).await? {
                 Some(now) if now.version != kind.version => found = read(&now).await?,
-                Some(_) | None => {}
+                Some(_) => {}
+                None => return Ok(Slot::Absent),
             }
         }
         match found {
