@@ -39,16 +39,22 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     log::start(options.log_format);
     let (health, metrics) = (Arc::new(Health::new()), Arc::new(Metrics::new()));
-    serve::serve((options.health_port, options.metrics_port), &health, &metrics)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::failed("cannot start", &error))?;
-    runtime.block_on(live(options, &health, &metrics))
+    // Before anybody can see that it is there, and tell it to stop.
+    let stopping = runtime.block_on(async { stop_on_signal() })?;
+    serve::serve((options.health_port, options.metrics_port), &health, &metrics)?;
+    runtime.block_on(live(options, &health, &metrics, stopping))
 }
 
-async fn live(options: &Options, health: &Arc<Health>, metrics: &Arc<Metrics>) -> Result<(), Failure> {
-    let stopping = stop_on_signal()?;
+async fn live(
+    options: &Options,
+    health: &Arc<Health>,
+    metrics: &Arc<Metrics>,
+    stopping: CancellationToken,
+) -> Result<(), Failure> {
     let config = Config::infer().await.map_err(|error| {
         Failure::bad_input(format!("no cluster to work on: {}; set KUBECONFIG, or run in a cluster", chain(&error)))
     })?;
@@ -140,8 +146,11 @@ fn place(context: &Context, key: &Key) -> Place {
 async fn cluster_api(client: &Client, health: &Health, stopping: &CancellationToken) -> Option<Served> {
     let mut wait = Duration::from_secs(1);
     loop {
-        health.beat();
-        match discovery::served(client).await {
+        let served = tokio::select! {
+            served = heard(health, discovery::served(client)) => served,
+            () = stopping.cancelled() => return None,
+        };
+        match served {
             Ok(Some(served)) => return Some(served),
             Ok(None) => {
                 tracing::warn!("Cluster API is not installed (no kind Machine in cluster.x-k8s.io): waiting for it");
@@ -149,8 +158,20 @@ async fn cluster_api(client: &Client, health: &Health, stopping: &CancellationTo
             Err(trouble) => tracing::warn!(error = %trouble, "the API server does not answer: waiting for it"),
         }
         tokio::select! {
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),
+            () = heard(health, tokio::time::sleep(wait)) => wait = (wait * 2).min(Duration::from_secs(10)),
             () = stopping.cancelled() => return None,
+        }
+    }
+}
+
+/// Waits for something, and makes itself heard meanwhile: whoever waits is not stuck.
+async fn heard<T>(health: &Health, something: impl Future<Output = T>) -> T {
+    let mut something = std::pin::pin!(something);
+    loop {
+        health.beat();
+        tokio::select! {
+            it = &mut something => return it,
+            () = tokio::time::sleep(serve::PULSE) => {}
         }
     }
 }

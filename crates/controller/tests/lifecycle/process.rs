@@ -5,12 +5,14 @@ use std::process::Command;
 use fivespot_api::{Phase, keys};
 use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::process::Signal;
+use fivespot_testbed::wait::eventually;
+use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixtures::{CONTROLLER, Controller, Desk, always, budget, never, testbed};
+use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, always, budget, never, testbed};
 
 /// What an HTTP server on this host answers: the status line, and all of it.
 pub(crate) async fn get(port: u16, path: &str) -> (String, String) {
@@ -30,6 +32,30 @@ async fn without_an_api_server_it_is_alive_and_not_ready() {
     let health = controller.port("health").await;
     assert!(get(health, "/health").await.0.contains("200"));
     assert!(get(health, "/ready").await.0.contains("503"));
+}
+
+#[tokio::test]
+async fn while_the_api_server_hangs_at_the_start_it_is_alive_and_asks_again() {
+    let options = ControlPlaneOptions::named("hangs").without_controller_manager().without_scheduler();
+    let plane = ControlPlane::start(options).await.unwrap();
+    plane.signal_api_server(Signal::STOP).unwrap();
+    let controller = Controller::start_as(testbed().await, plane.admin(), &[]);
+    let health = controller.port("health").await;
+    eventually("it has asked twice", SOON, async || {
+        let alive = get(health, "/health").await;
+        assert!(alive.0.contains("200"), "{}: {}", alive.1, controller.log());
+        assert!(get(health, "/ready").await.0.contains("503"));
+        controller.log().matches("the API server does not answer: waiting for it").count() >= 2
+    })
+    .await;
+    // One that is told to stop does not wait for an answer.
+    let mut another = Controller::start_as(testbed().await, plane.admin(), &[]);
+    another.port("health").await;
+    another.signal(Signal::TERM);
+    assert_eq!(another.ended().await.code(), Some(0));
+    assert!(!another.log().contains("does not answer"), "{}", another.log());
+    plane.signal_api_server(Signal::CONT).unwrap();
+    eventually("it has got an answer", SOON, async || controller.log().contains("Cluster API is not installed")).await;
 }
 
 #[tokio::test]
