@@ -1,5 +1,8 @@
 //! One Cluster that machines have joined: connecting to it, staying connected, and knowing when that is over.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -63,17 +66,7 @@ pub(crate) enum State {
 
 impl Home {
     pub(super) fn start(means: Means, cluster: ClusterKey, local: Arc<Mutex<Weak<Nodes>>>) -> Arc<Self> {
-        let shared = Arc::new(Shared {
-            cluster,
-            means,
-            state: Mutex::new(State::Sought),
-            watched: Watched::default(),
-            suspected: Notify::new(),
-            missed: Notify::new(),
-            looked: Mutex::new(Instant::now()),
-            had_kubeconfig: AtomicBool::new(false),
-            local,
-        });
+        let shared = Arc::new(Shared::new(means, cluster, local));
         let task = tokio::spawn(Arc::clone(&shared).stay_connected()).abort_handle();
         Arc::new(Home { shared, task })
     }
@@ -128,6 +121,20 @@ enum Source {
 }
 
 impl Shared {
+    fn new(means: Means, cluster: ClusterKey, local: Arc<Mutex<Weak<Nodes>>>) -> Self {
+        Shared {
+            cluster,
+            means,
+            state: Mutex::new(State::Sought),
+            watched: Watched::default(),
+            suspected: Notify::new(),
+            missed: Notify::new(),
+            looked: Mutex::new(Instant::now()),
+            had_kubeconfig: AtomicBool::new(false),
+            local,
+        }
+    }
+
     /// Connects, and connects again, until nobody needs this Cluster any more.
     async fn stay_connected(self: Arc<Self>) {
         let mut wait = FIRST_WAIT;
@@ -213,18 +220,23 @@ impl Shared {
         let server = config.cluster_url.to_string();
         let client = crate::client::client(config, &self.means.metrics).map_err(|error| told(&error))?;
         let nodes = Arc::new(Nodes::new(client));
-        let mut stream = nodes.stream().boxed();
+        let mut connection = Connection { stream: nodes.stream().boxed(), nodes };
+        self.hear_of_all(&mut connection).await.map_err(|why| format!("{server} {why}"))?;
+        Ok(connection)
+    }
+
+    /// Hears of all Nodes that there are. However many they are: it is the next of them that may not take long.
+    async fn hear_of_all(&self, connection: &mut Connection) -> Result<(), String> {
+        let Connection { nodes, stream } = connection;
         while !nodes.is_synced() {
             let answer = tokio::time::timeout(FIRST_ANSWER, stream.next()).await;
-            match answer.map_err(|_| format!("{server} did not answer within {} s", FIRST_ANSWER.as_secs()))? {
+            match answer.map_err(|_| format!("did not answer within {} s", FIRST_ANSWER.as_secs()))? {
                 Some(Ok(event)) => nodes.hear(event, &self.means.queue),
-                Some(Err(error)) => {
-                    return Err(format!("{server} cannot be used: {}", gist(&fivespot_entry::chain(&error))));
-                }
-                None => return Err(format!("{server} ended the watch of its Nodes")),
+                Some(Err(error)) => return Err(format!("cannot be used: {}", gist(&fivespot_entry::chain(&error)))),
+                None => return Err("ended the watch of its Nodes".to_owned()),
             }
         }
-        Ok(Connection { nodes, stream })
+        Ok(())
     }
 
     /// Hears what the cluster tells for as long as it does.
