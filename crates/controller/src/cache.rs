@@ -85,8 +85,14 @@ where
             self.heard.fetch_max(version(object).unwrap_or_default(), Ordering::AcqRel);
         }
         match event {
-            Event::Apply(object) if self.has_caught_up(&object) => Heard::Changed { before: None, after: object },
-            Event::Apply(object) => self.take(&mut writer, object),
+            Event::Apply(object) => {
+                let told_before = self.has_caught_up(&object);
+                // A list that was under way may have taken out again what an answer had brought in.
+                if told_before && self.known(&object).is_some_and(|it| !is_newer(&object, &it)) {
+                    return Heard::Changed { before: None, after: object };
+                }
+                self.take(&mut writer, object)
+            }
             Event::Delete(object) => {
                 let known = self.known(&object);
                 // What took its place since then is another one.
@@ -97,18 +103,20 @@ where
                 writer.apply_watcher_event(&Event::Delete(object.clone()));
                 Heard::Gone { object, was_known: known.is_some() }
             }
-            Event::InitApply(object) => {
-                // A list can be older than the answer to a write.
-                let newer = self.known(&object).filter(|it| it.uid() == object.uid() && is_newer(it.as_ref(), &object));
-                writer.apply_watcher_event(&Event::InitApply(newer.map_or(object, Arc::unwrap_or_clone)));
-                Heard::Nothing
-            }
-            Event::Init => {
+            Event::Init | Event::InitApply(_) => {
                 writer.apply_watcher_event(&event);
                 Heard::Nothing
             }
             Event::InitDone => {
+                let before = self.all();
                 writer.apply_watcher_event(&event);
+                // A list can be older than the answer to a write, also to one that was sent while it was under way.
+                for ours in before {
+                    let listed = self.known(&ours).filter(|it| it.uid() == ours.uid());
+                    if listed.is_some_and(|it| is_newer(ours.as_ref(), &it)) {
+                        writer.apply_watcher_event(&Event::Apply(Arc::unwrap_or_clone(ours)));
+                    }
+                }
                 self.synced.store(true, Ordering::Release);
                 Heard::All
             }
@@ -285,6 +293,33 @@ mod tests {
         cache.hear(Event::InitApply(node(1)));
         cache.hear(Event::InitDone);
         assert_eq!(cache.get_global("n1").unwrap().metadata.resource_version.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn an_answer_that_comes_while_a_list_is_under_way_is_not_lost() {
+        for cache in [Cache::<Node>::new(()), Cache::that_tells_again(())] {
+            let version = || cache.get_global("n1").and_then(|it| it.metadata.resource_version.clone());
+            cache.hear(Event::Apply(node(1)));
+            cache.hear(Event::Init);
+            cache.hear(Event::InitApply(node(1)));
+            cache.wrote(node(2));
+            cache.hear(Event::InitDone);
+            assert_eq!(version().as_deref(), Some("2"), "our own write was forgotten");
+            cache.hear(Event::Apply(node(2)));
+            assert_eq!(version().as_deref(), Some("2"));
+
+            // What was made after the list is not in it. Whether it is there still, only the watch can tell; it does.
+            cache.hear(Event::Delete(node(3)));
+            cache.hear(Event::Init);
+            cache.saw(node(4));
+            cache.hear(Event::InitDone);
+            assert!(matches!(cache.hear(Event::Apply(node(4))), Heard::Changed { .. }));
+            assert_eq!(version().as_deref(), Some("4"), "what the watch told of was not taken");
+            // What was gone before the list does not come back by it.
+            cache.hear(Event::Init);
+            cache.hear(Event::InitDone);
+            assert_eq!(version(), None);
+        }
     }
 
     #[test]
