@@ -43,6 +43,12 @@ struct File {
 }
 
 impl Config {
+    /// Of an agent that is inert.
+    pub(crate) fn nothing() -> Self {
+        let poll_interval = Duration::from_millis(DEFAULT_POLL_INTERVAL_MS.unsigned_abs());
+        Config { patterns: Patterns::default(), poll_interval }
+    }
+
     /// Reads the text of a `reclaim.toml`. Everything may be left out; without patterns the agent is inert.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| {

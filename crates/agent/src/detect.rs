@@ -9,7 +9,6 @@ mod poll;
 
 use std::convert::Infallible;
 use std::io;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use tracing::warn;
@@ -39,7 +38,7 @@ pub(crate) enum Hint {
 /// A detector that is proven to work.
 pub(crate) enum Detector {
     Netlink(netlink::Listener),
-    Poll(Duration),
+    Poll,
 }
 
 /// Why a detector has ended.
@@ -53,15 +52,14 @@ pub(crate) enum Ended<E> {
 
 impl Detector {
     /// Arms what was asked for. From here on no started process is missed: the first hint is to look at all of them.
-    pub(crate) fn arm(choice: Choice, poll_interval: Duration) -> Result<Self, Refused> {
+    pub(crate) fn arm(choice: Choice) -> Result<Self, Refused> {
         match choice {
-            Choice::Poll => Ok(Detector::Poll(poll_interval)),
+            Choice::Poll => Ok(Detector::Poll),
             Choice::Netlink => netlink::Listener::open().map(Detector::Netlink),
             Choice::Auto => Ok(netlink::Listener::open().map_or_else(
                 |refused| {
-                    let every = poll_interval.as_millis();
-                    warn!(reason = %refused, poll_interval_ms = every, "no events from the kernel: polling instead");
-                    Detector::Poll(poll_interval)
+                    warn!(reason = %refused, "no events from the kernel: polling instead");
+                    Detector::Poll
                 },
                 Detector::Netlink,
             )),
@@ -72,7 +70,7 @@ impl Detector {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Detector::Netlink(_) => "netlink",
-            Detector::Poll(_) => "poll",
+            Detector::Poll => "poll",
         }
     }
 
@@ -80,16 +78,21 @@ impl Detector {
     pub(crate) fn farewell(&self) -> io::Result<impl FnOnce() + Send + 'static> {
         let netlink = match self {
             Detector::Netlink(listener) => Some(listener.farewell()?),
-            Detector::Poll(_) => None,
+            Detector::Poll => None,
         };
         Ok(move || netlink.into_iter().for_each(|it| it()))
     }
 
-    /// Calls `look` for all there is, then whenever there may be something new, until it fails.
-    pub(crate) fn run<E>(self, look: impl FnMut(Hint) -> Result<(), E>) -> Result<Infallible, Ended<E>> {
+    /// Calls `look` for all there is, then whenever there may be something new, until it fails. Where nobody tells when
+    /// that is, `rest` ends when it is time to look again.
+    pub(crate) fn run<E>(
+        self,
+        look: impl FnMut(Hint) -> Result<(), E>,
+        rest: impl FnMut(),
+    ) -> Result<Infallible, Ended<E>> {
         match self {
             Detector::Netlink(listener) => listener.run(look),
-            Detector::Poll(interval) => poll::run(interval, look).map_err(Ended::Looking),
+            Detector::Poll => poll::run(look, rest).map_err(Ended::Looking),
         }
     }
 }

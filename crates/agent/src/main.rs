@@ -2,18 +2,28 @@
 //! their programs.
 //!
 //! [`matcher`] says which processes count and has no eyes; [`proc`] reads what it is told; [`detect`] says when to look.
+//! [`duty`] is the rest: [`orders`] from the cluster say what to look for, and a [`request`] that is to be [`store`]d there
+//! says that something was found.
 
+mod backoff;
+mod cluster;
 mod config;
 mod detect;
+mod duty;
 mod ending;
 mod identity;
 mod log;
 mod lookout;
 mod matcher;
 mod options;
+mod orders;
 mod output;
+mod post;
+mod probe;
 mod proc;
+mod request;
 mod run;
+mod store;
 
 use std::process::ExitCode;
 

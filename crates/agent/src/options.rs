@@ -12,13 +12,17 @@ use crate::detect::Choice;
 #[command(
     name = "5spot-reclaim-agent",
     version,
-    after_help = "Exit codes: 0 done or told to stop, 1 failed, 2 asked for what cannot be done, 10 a match of --oneshot.\n\
-                  This release looks and tells; it does not write to a cluster yet: --config with --dry-run or --oneshot."
+    after_help = "Exit codes: 0 done or told to stop, 1 failed, 2 asked for what cannot be done, 10 a match of --oneshot."
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Options {
     /// The Node that this machine is
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+
+    /// The namespace of its ConfigMap, reclaim-agent-<node>
+    #[arg(long, env = "POD_NAMESPACE", default_value = "5spot-system", value_name = "NAMESPACE")]
+    pub(crate) agent_namespace: String,
 
     /// How started programs are noticed
     #[arg(long, env = "RECLAIM_DETECTOR", value_enum, default_value_t = Choice::Auto, value_name = "DETECTOR")]
@@ -40,7 +44,7 @@ pub(crate) struct Options {
     )]
     pub(crate) skip_host_id_check: bool,
 
-    /// What to look for: a reclaim.toml
+    /// What to look for: a reclaim.toml, in place of the ConfigMap
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -51,4 +55,12 @@ pub(crate) struct Options {
     /// Write to no cluster; tell of each match as a line of JSON on standard output
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    /// Ask the agent that runs here whether it is armed and notices this process: exit code 0 for yes
+    #[arg(long, conflicts_with_all = ["oneshot", "dry_run", "config"])]
+    pub(crate) probe: bool,
+
+    /// Where the agent keeps what it answers to --probe
+    #[arg(long, default_value = "/run/5spot-reclaim-agent", value_name = "DIRECTORY")]
+    pub(crate) state_dir: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! What `/proc` says of processes. Each may end between any two reads; that is never an error, only `None`.
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,9 @@ use crate::matcher::{Ground, Subject};
 
 /// A task that has begun to exit (`PF_EXITING` of the kernel's `sched.h`).
 const EXITING: u64 = 0x4;
+
+/// Most of what is read is shorter.
+const AT_ONCE: usize = 512;
 
 /// A mounted procfs, the host's where the agent runs in a container.
 #[derive(Clone, Debug)]
@@ -38,7 +42,7 @@ impl Proc {
     }
 
     pub(crate) fn process(&self, pid: u32) -> Process {
-        Process { directory: self.root.join(pid.to_string()) }
+        Process { directory: self.root.join(pid.to_string()), comm: OnceCell::new() }
     }
 }
 
@@ -46,6 +50,8 @@ impl Proc {
 #[derive(Debug)]
 pub(crate) struct Process {
     directory: PathBuf,
+    /// It is asked for by more than one, and read once.
+    comm: OnceCell<Option<Vec<u8>>>,
 }
 
 impl Process {
@@ -63,19 +69,35 @@ impl Process {
         Some(String::from_utf8_lossy(&self.bytes(file)?).into_owned())
     }
 
+    /// The library's own way would first ask for a size that no such file has: two calls more for each started program.
     fn bytes(&self, file: &str) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(self.directory.join(file)).ok()?.read_to_end(&mut bytes).ok()?;
+        let mut file = File::open(self.directory.join(file)).ok()?;
+        let (mut bytes, mut filled) = (vec![0; AT_ONCE], 0);
+        loop {
+            match file.read(&mut bytes[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+            if filled == bytes.len() {
+                bytes.resize(2 * filled, 0);
+            }
+        }
+        bytes.truncate(filled);
         Some(bytes)
     }
 }
 
 impl Subject for Process {
     fn comm(&self) -> Option<Vec<u8>> {
-        let mut comm = self.bytes("comm")?;
-        // The file ends with one, and `echo idea > /proc/self/comm` makes another a part of the name.
-        while comm.pop_if(|last| *last == b'\n').is_some() {}
-        Some(comm)
+        let read = || {
+            let mut comm = self.bytes("comm")?;
+            // The file ends with one, and `echo idea > /proc/self/comm` makes another a part of the name.
+            while comm.pop_if(|last| *last == b'\n').is_some() {}
+            Some(comm)
+        };
+        self.comm.get_or_init(read).clone()
     }
 
     fn cmdline(&self) -> Option<Vec<u8>> {

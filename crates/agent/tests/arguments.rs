@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 fn agent(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_5spot-reclaim-agent"));
-    command.args(arguments);
+    command.args(arguments).env_remove("NODE_NAME").env_remove("POD_NAMESPACE");
     command
 }
 
@@ -33,12 +33,37 @@ fn file(text: &str) -> (TempDir, String) {
 }
 
 #[test]
-fn what_needs_a_cluster_is_refused() {
-    let (_directory, path) = file("");
-    assert_refused(&["--config", &path], "cannot write to a cluster: add --dry-run");
-    assert_refused(&["--node-name", "n1"], "ConfigMap of Node 'n1' from a cluster: say what to look for with --config");
-    assert_refused(&["--dry-run"], "--config FILE");
-    assert_refused(&["--oneshot"], "--config FILE");
+fn what_needs_a_cluster_needs_to_know_the_node() {
+    let (_directory, path) = file("match_commands = ['java']\n");
+    for arguments in [&["--config", &path][..], &["--dry-run"], &["--oneshot"], &[]] {
+        assert_refused(arguments, "give --node-name (NODE_NAME), or --config FILE with --dry-run");
+    }
+    assert_refused(&["--node-name", "A/b"], "--node-name 'A/b': a Node's name has lower-case letters");
+}
+
+#[test]
+fn a_cluster_that_is_not_there_is_told() {
+    for arguments in [&["--oneshot"][..], &["--dry-run"], &["--skip-host-id-check"]] {
+        let refused = agent(&["--node-name", "n1"]).args(arguments).env("KUBECONFIG", "/nowhere").output().unwrap();
+        let told = told(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{told}");
+        assert!(told.contains("no cluster to speak to: ") && told.contains("set KUBECONFIG"), "{told}");
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_be_told_from_others_asks_for_nothing() {
+    let (_directory, path) = file(" \n");
+    let way_out = "or --skip-host-id-check to trust --node-name alone";
+    assert_refused(&["--node-name", "n1", "--machine-id-path", "/nowhere"], way_out);
+    assert_refused(&["--node-name", "n1", "--machine-id-path", &path], "it is empty; give its path with");
+}
+
+#[test]
+fn a_probe_without_an_agent_fails_and_says_so() {
+    let probe = agent(&["--probe", "--state-dir", "/nowhere"]).output().unwrap();
+    assert_eq!(probe.status.code(), Some(1));
+    assert!(told(&probe).contains("no agent keeps its state in /nowhere"), "{}", told(&probe));
 }
 
 #[test]

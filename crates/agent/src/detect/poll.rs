@@ -1,13 +1,12 @@
 //! A scan every so often: it works everywhere, and misses what ends between two scans.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use super::Hint;
 
-pub(super) fn run<E>(interval: Duration, mut look: impl FnMut(Hint) -> Result<(), E>) -> Result<Infallible, E> {
+pub(super) fn run<E>(mut look: impl FnMut(Hint) -> Result<(), E>, mut rest: impl FnMut()) -> Result<Infallible, E> {
     loop {
         look(Hint::All)?;
-        std::thread::sleep(interval);
+        rest();
     }
 }

@@ -53,7 +53,7 @@ impl Tree {
 }
 
 fn pids(lookout: &mut Lookout, hint: Hint) -> Vec<u32> {
-    let mut found: Vec<u32> = lookout.look(hint).unwrap().iter().map(|it| it.pid).collect();
+    let mut found: Vec<u32> = lookout.look(hint).unwrap().matches.iter().map(|it| it.pid).collect();
     found.sort_unstable();
     found
 }
@@ -108,6 +108,35 @@ fn the_agent_is_not_its_own_match() {
     std::os::unix::fs::symlink("7", tree.path().join("self")).unwrap();
     assert_eq!(tree.found(), [8]);
     assert_eq!(pids(&mut tree.lookout(), Hint::One(7)), NOBODY);
+}
+
+#[test]
+fn a_probe_is_noticed_each_time_and_never_a_match() {
+    let probe = |it: Tree, pid: u32, argv: &str| it.with(pid, "agent", 1).file(pid, "cmdline", argv);
+    let tree = probe(tree(), 7, "agent\0--idea\0");
+    let tree = probe(tree, 8, "agent\0--probe\0--idea\0");
+    let tree = probe(tree, 9, "agent\0--idea\0--probed\0").with(10, "vi", 1).file(10, "cmdline", "vi\0--probe\0");
+    std::os::unix::fs::symlink("7", tree.path().join("self")).unwrap();
+    let mut lookout = tree.lookout();
+    for _ in 0..2 {
+        assert_eq!(lookout.look(Hint::All).unwrap().probes, [8]);
+    }
+    assert_eq!(lookout.look(Hint::One(8)).unwrap(), Seen { matches: vec![], probes: vec![8] });
+    assert_eq!(tree.found(), [9]);
+}
+
+#[test]
+fn what_was_told_is_told_again_once_it_is_forgotten() {
+    let tree = tree().with(7, "idea", 1);
+    let mut lookout = tree.lookout();
+    assert_eq!(pids(&mut lookout, Hint::All), [7]);
+    lookout.forget();
+    assert_eq!(pids(&mut lookout, Hint::All), [7]);
+    lookout.look_for(Patterns::default());
+    assert_eq!(pids(&mut lookout, Hint::All), NOBODY);
+    assert_eq!(pids(&mut lookout, Hint::One(7)), NOBODY);
+    lookout.look_for(Patterns { commands: vec!["idea".into()], ..Patterns::default() });
+    assert_eq!(pids(&mut lookout, Hint::One(7)), [7]);
 }
 
 #[test]
