@@ -1,0 +1,48 @@
+//! Whether it is armed and hears of processes.
+
+use std::process::Output;
+
+use crate::stage::{Stage, shared};
+
+fn why_not(probe: &Output) -> String {
+    let why = String::from_utf8(probe.stderr.clone()).unwrap();
+    assert_eq!(probe.status.code(), Some(1), "{why}");
+    why
+}
+
+#[tokio::test]
+async fn a_probe_succeeds_while_the_agent_is_armed_and_says_why_not_otherwise() {
+    for detector in ["netlink", "poll"] {
+        let node = format!("probe-{detector}");
+        let stage = Stage::new(shared().await, &node).await;
+        let why = why_not(&stage.probe());
+        assert!(why.contains("no agent keeps its state in"), "{why}");
+        let agent = stage.agent(&["--detector", detector]);
+        agent.says("nothing to look for").await;
+        let why = why_not(&stage.probe());
+        assert!(why.contains(&format!("ConfigMap 5spot-system/reclaim-agent-{node} is not there")), "{why}");
+
+        stage.order(&format!("match_commands = ['{node}']\nmatch_argv_substrings = ['--probe']\n")).await;
+        agent.says("\"armed\"").await;
+        for _ in 0..3 {
+            assert!(stage.probe().status.success());
+        }
+        agent.stop();
+        let why = why_not(&stage.probe());
+        assert!(why.contains("it has been stopped"), "{why}");
+        assert!(stage.is_not_requested().await, "a probe is no match");
+    }
+}
+
+/// A file that says so is not enough.
+#[tokio::test]
+async fn an_agent_that_does_not_hear_of_the_probe_is_not_ready() {
+    let stage = Stage::new(shared().await, "deaf").await;
+    let agent = stage.armed("match_commands = ['deaf-idea']\n", &[]).await;
+    assert!(stage.probe().status.success());
+    agent.process.signal(rustix::process::Signal::STOP);
+    let why = why_not(&stage.probe());
+    assert!(why.contains("has not noticed this process"), "{why}");
+    agent.process.signal(rustix::process::Signal::CONT);
+    assert!(stage.probe().status.success());
+}
