@@ -1,5 +1,6 @@
 //! What the DaemonSet makes of the agent.
 
+use fivespot_api::keys::{RECLAIM_REASON_ANNOTATION, RECLAIM_REQUESTED_ANNOTATION, RECLAIM_REQUESTED_AT_ANNOTATION};
 use fivespot_testbed::RealNode;
 use fivespot_testbed::wait::eventually;
 
@@ -26,19 +27,48 @@ async fn it_lands_where_the_label_is_whatever_the_taints_and_leaves_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_sees_its_hosts_programs_by_the_kernels_events_and_not_those_of_pods() {
+async fn it_is_ready_when_it_is_armed_and_not_before() {
+    if !RealNode::is_possible() {
+        return;
+    }
+    let stage = Stage::set("real-node-ready").await;
+    stage.label_node("enabled").await;
+    let agent = stage.agent().await;
+    stage.logs(&agent, "that nobody has told it what to look for", |it| it["message"] == "nothing to look for").await;
+    let unarmed = stage.daemon_set_once(|status| status.current_number_scheduled == 1).await;
+    assert_eq!(unarmed.number_ready, 0);
+
+    stage.look_for("idea").await;
+    stage.daemon_set_once(|status| status.number_ready == 1).await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_asks_for_the_machine_when_its_owner_starts_a_program_and_not_when_a_pod_does() {
     if !RealNode::is_possible() {
         return;
     }
     let stage = Stage::set("real-node-programs").await;
     let in_a_pod = stage.run_idea_in_a_pod().await;
+    stage.look_for("idea").await;
     stage.label_node("enabled").await;
     let agent = stage.agent().await;
-    stage.prints(&agent, r#"{"event":"armed","detector":"netlink"}"#).await;
+    let armed = stage.logs(&agent, "that it is armed", |it| it["message"] == "armed").await;
+    assert_eq!(armed["detector"], "netlink", "{armed}");
 
     let idea = Program::start_as_nobody("idea");
-    let found = stage.prints(&agent, &format!(r#"{{"event":"match","pid":{},"#, idea.pid())).await;
-    assert!(!found.contains(&format!("\"pid\":{in_a_pod},")), "the pod's own does not count: {found}");
+    // It would have found the pod's, which was there before, first.
+    let found = stage.logs(&agent, "a match", |it| it["message"] == "match").await;
+    assert_eq!(found["pid"], idea.pid(), "the pod's own is {in_a_pod}: {found}");
+    eventually("the request is on the Node", SOON, async || {
+        let annotations = stage.annotations().await;
+        let of = |key| annotations.get(key).map(String::as_str);
+        let stored = of(RECLAIM_REQUESTED_ANNOTATION) == Some("true")
+            && of(RECLAIM_REASON_ANNOTATION) == Some("process-match: idea")
+            && of(RECLAIM_REQUESTED_AT_ANNOTATION).is_some();
+        if stored { Ok(()) } else { Err(format!("{annotations:?}")) }
+    })
+    .await;
     stage.end().await;
 }
 

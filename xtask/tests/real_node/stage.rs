@@ -1,17 +1,19 @@
 //! A control plane, this machine as its Node, and the agent installed as in a workload cluster.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use fivespot_api::keys::{RECLAIM_AGENT_LABEL, RECLAIM_CONFIG_KEY, reclaim_config_map};
 use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions, RealNode};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) const SOON: Duration = Duration::from_mins(5);
 const NAMESPACE: &str = "5spot-system";
@@ -20,16 +22,12 @@ const AGENT_IMAGE: &str = "localhost/5spot/agent:test";
 const IDEA_IMAGE: &str = "localhost/idea:test";
 
 /// What a test overlay changes: the image, which nobody can pull here, and the way to the API server, as there is no
-/// kube-proxy. And until the agent speaks to a cluster, what to look for comes from a file, and it is ready when it runs.
+/// kube-proxy.
 fn overlay(port: &str) -> String {
     format!(
         r#"apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../../deploy/overlays/workload-cluster]
-configMapGenerator:
-  - name: reclaim
-    namespace: {NAMESPACE}
-    literals: ["reclaim.toml=match_commands = ['idea']"]
 patches:
   - patch: |
       apiVersion: apps/v1
@@ -42,16 +40,9 @@ patches:
               - name: agent
                 image: {AGENT_IMAGE}
                 imagePullPolicy: Never
-                args: ["--config", "/etc/reclaim/reclaim.toml", "--dry-run"]
-                readinessProbe: null
                 env:
                   - {{ name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1 }}
                   - {{ name: KUBERNETES_SERVICE_PORT, value: "{port}" }}
-                volumeMounts:
-                  - {{ name: reclaim, mountPath: /etc/reclaim }}
-            volumes:
-              - name: reclaim
-                configMap: {{ name: reclaim }}
 "#
     )
 }
@@ -78,7 +69,7 @@ impl Stage {
     /// As the controller does for a machine whose owner has named programs.
     pub(crate) async fn label_node(&self, value: &str) {
         let nodes: Api<Node> = Api::all(self.plane.client());
-        let patch = Patch::Merge(json!({ "metadata": { "labels": { "5spot.finos.org/reclaim-agent": value } } }));
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { RECLAIM_AGENT_LABEL: value } } }));
         nodes.patch(NODE, &PatchParams::default(), &patch).await.unwrap();
     }
 
@@ -131,13 +122,29 @@ impl Stage {
         process_in(&pods.get("idea").await.unwrap(), "idea").await
     }
 
-    /// What a pod has printed once this is among it.
-    pub(crate) async fn prints(&self, pod: &str, text: &str) -> String {
-        eventually(&format!("the agent prints {text}"), SOON, async || {
+    /// As the controller does for a machine whose owner has named programs: what to look for.
+    pub(crate) async fn look_for(&self, command: &str) {
+        let orders: Api<ConfigMap> = Api::namespaced(self.plane.client(), NAMESPACE);
+        let data = json!({ RECLAIM_CONFIG_KEY: format!("match_commands = ['{command}']\n") });
+        let name = reclaim_config_map(NODE);
+        let map = serde_json::from_value(json!({ "metadata": { "name": name }, "data": data })).unwrap();
+        orders.create(&PostParams::default(), &map).await.unwrap();
+    }
+
+    /// The first line of a pod's log that is so.
+    pub(crate) async fn logs(&self, pod: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("the agent logs {what}"), SOON, async || {
             let printed = self.node.logs_of(NAMESPACE, pod);
-            if printed.contains(text) { Ok(printed) } else { Err(printed) }
+            let line = printed.lines().filter_map(|it| serde_json::from_str(it).ok()).find(&is_so);
+            line.ok_or(printed)
         })
         .await
+    }
+
+    /// The annotations of the Node.
+    pub(crate) async fn annotations(&self) -> BTreeMap<String, String> {
+        let nodes: Api<Node> = Api::all(self.plane.client());
+        nodes.get(NODE).await.unwrap().metadata.annotations.unwrap_or_default()
     }
 
     pub(crate) async fn end(self) {
