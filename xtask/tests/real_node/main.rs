@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod daemon_set;
+mod identity;
 mod process;
 mod stage;

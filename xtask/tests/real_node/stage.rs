@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fivespot_api::keys::{RECLAIM_AGENT_LABEL, RECLAIM_CONFIG_KEY, reclaim_config_map};
+use fivespot_testbed::audit::Entries;
 use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions, RealNode};
@@ -124,11 +125,42 @@ impl Stage {
 
     /// As the controller does for a machine whose owner has named programs: what to look for.
     pub(crate) async fn look_for(&self, command: &str) {
+        self.let_look_for(NODE, command).await;
+    }
+
+    async fn let_look_for(&self, node: &str, command: &str) {
         let orders: Api<ConfigMap> = Api::namespaced(self.plane.client(), NAMESPACE);
         let data = json!({ RECLAIM_CONFIG_KEY: format!("match_commands = ['{command}']\n") });
-        let name = reclaim_config_map(NODE);
+        let name = reclaim_config_map(node);
         let map = serde_json::from_value(json!({ "metadata": { "name": name }, "data": data })).unwrap();
         orders.create(&PostParams::default(), &map).await.unwrap();
+    }
+
+    /// As somebody does who may edit the DaemonSet, and wants another machine to go: its agents take themselves for the
+    /// agent of a Node that is another machine.
+    pub(crate) async fn take_it_for(&self, victim: &str, command: &str) {
+        let nodes: Api<Node> = Api::all(self.plane.client());
+        let node = serde_json::from_value(json!({ "metadata": { "name": victim } })).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let info = json!({
+            "machineID": "00000000000000000000000000000001", "systemUUID": "", "bootID": "", "kernelVersion": "",
+            "osImage": "", "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "linux", "architecture": "amd64",
+        });
+        let status = Patch::Merge(json!({ "status": { "nodeInfo": info } }));
+        nodes.patch_status(victim, &PatchParams::default(), &status).await.unwrap();
+        self.let_look_for(victim, command).await;
+
+        let name = json!({ "name": "NODE_NAME", "value": victim, "valueFrom": null });
+        let pod = json!({ "spec": { "containers": [{ "name": "agent", "env": [name] }] } });
+        let sets: Api<DaemonSet> = Api::namespaced(self.plane.client(), NAMESPACE);
+        let patch = Patch::Strategic(json!({ "spec": { "template": pod } }));
+        sets.patch("5spot-reclaim-agent", &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// What the agent has tried to write so far.
+    pub(crate) fn tried(&self) -> Entries {
+        self.plane.audit().entries().by("system:serviceaccount:5spot-system:5spot-reclaim-agent").writes()
     }
 
     /// The first line of a pod's log that is so.
