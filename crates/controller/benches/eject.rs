@@ -81,7 +81,12 @@ async fn ask(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> Timestamp {
     let node = desk.node_name();
     eventually("the request is in the audit log", SOON, async || {
         let asked = testbed.audit().since(mark).on("nodes").writes();
-        asked.filter(|it| it.name == node && !it.user_agent.starts_with("5spot/")).0.first().map(|it| it.at).ok_or(())
+        asked
+            .filter(|it| it.name == node && !it.user_agent.starts_with("5spot/"))
+            .0
+            .first()
+            .map(|it| it.at)
+            .ok_or("not yet")
     })
     .await
 }
@@ -90,7 +95,7 @@ async fn deleted(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> Timesta
     let machine = format!("{}-machine", desk.name);
     eventually("the Machine is deleted", SOON, async || {
         let deleted = testbed.audit().since(mark).on("machines").writes();
-        deleted.filter(|it| it.verb == "delete" && it.name == machine).0.first().map(|it| it.received).ok_or(())
+        deleted.filter(|it| it.verb == "delete" && it.name == machine).0.first().map(|it| it.received).ok_or("not yet")
     })
     .await
 }
