@@ -19,6 +19,7 @@ fn shared() -> Shared {
     let means = Means {
         management: nobody(),
         require_kubeconfig: false,
+        agent_namespace: "5spot-system".into(),
         queue: Arc::new(Queue::new(1)),
         metrics: Arc::new(Metrics::new()),
     };
