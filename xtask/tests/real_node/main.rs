@@ -6,3 +6,4 @@ mod daemon_set;
 mod identity;
 mod process;
 mod stage;
+mod story;

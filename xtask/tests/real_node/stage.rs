@@ -48,6 +48,17 @@ patches:
     )
 }
 
+/// Installs the agent as in a workload cluster, with its image on this node.
+pub(crate) async fn install_agent(plane: &ControlPlane, node: &RealNode) {
+    let program = tokio::task::spawn_blocking(|| static_program("5spot-reclaim-agent").unwrap()).await.unwrap();
+    node.import(&Image::of(AGENT_IMAGE, &program)).await.unwrap();
+    // Kustomize takes only what is reached by relative paths.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let directory = tempfile::tempdir_in(root.join("target")).unwrap();
+    fs::write(directory.path().join("kustomization.yaml"), overlay(node.api_server_port())).unwrap();
+    plane.apply(directory.path()).await.unwrap();
+}
+
 pub(crate) struct Stage {
     node: RealNode,
     plane: ControlPlane,
@@ -57,13 +68,7 @@ impl Stage {
     pub(crate) async fn set(name: &str) -> Self {
         let plane = ControlPlane::start(ControlPlaneOptions::named(name).for_real_nodes()).await.unwrap();
         let node = RealNode::start(&plane, NODE, "remote-machine://test/desk-01").await.unwrap();
-        let program = tokio::task::spawn_blocking(|| static_program("5spot-reclaim-agent").unwrap()).await.unwrap();
-        node.import(&Image::of(AGENT_IMAGE, &program)).await.unwrap();
-        // Kustomize takes only what is reached by relative paths.
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let directory = tempfile::tempdir_in(root.join("target")).unwrap();
-        fs::write(directory.path().join("kustomization.yaml"), overlay(node.api_server_port())).unwrap();
-        plane.apply(directory.path()).await.unwrap();
+        install_agent(&plane, &node).await;
         Self { node, plane }
     }
 
