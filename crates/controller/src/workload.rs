@@ -210,7 +210,7 @@ impl Reach {
         let answered =
             answer.as_ref().is_ok_and(|it| it.as_ref().err().is_none_or(|error| api_status(error).is_some()));
         if !answered {
-            self.home.suspect();
+            self.home.suspect(&self.nodes);
         }
         answer
     }

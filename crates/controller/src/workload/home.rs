@@ -99,9 +99,11 @@ impl Home {
         true
     }
 
-    /// A request was not answered.
-    pub(super) fn suspect(&self) {
-        self.shared.suspected.notify_one();
+    /// A request was not answered. What was sent over a connection that has been lost says nothing about the next one.
+    pub(super) fn suspect(&self, nodes: &Arc<Nodes>) {
+        if matches!(&*lock(&self.shared.state), State::Connected(now) if Arc::ptr_eq(now, nodes)) {
+            self.shared.suspected.notify_one();
+        }
     }
 }
 

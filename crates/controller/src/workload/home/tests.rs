@@ -62,6 +62,22 @@ async fn what_was_suspected_of_one_connection_does_not_end_the_next() {
 }
 
 #[tokio::test]
+async fn what_was_sent_over_one_connection_and_not_answered_does_not_end_the_next() {
+    let home = Home { shared: Arc::new(shared()), task: tokio::spawn(std::future::pending::<()>()).abort_handle() };
+    let lost = connection(stream::empty());
+    let before = Arc::clone(&lost.nodes);
+    home.shared.follow(lost, "").await;
+    let next = connection(stream::pending());
+    let now = Arc::clone(&next.nodes);
+    let mut follow = std::pin::pin!(home.shared.follow(next, ""));
+    assert!(follow.as_mut().now_or_never().is_none());
+    home.suspect(&before);
+    assert!(follow.as_mut().now_or_never().is_none(), "the connection was given up for another's sake");
+    home.suspect(&now);
+    assert!(follow.now_or_never().is_some());
+}
+
+#[tokio::test]
 async fn nobody_relies_on_a_connection_that_is_lost_and_everybody_is_called() {
     let shared = shared();
     let key = Key { namespace: "team".to_owned(), name: "desk".to_owned() };
