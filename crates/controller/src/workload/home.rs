@@ -1,16 +1,16 @@
 //! One Cluster that machines have joined: connecting to it, staying connected, and knowing when that is over.
 
+mod source;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::Api;
+use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -19,10 +19,10 @@ use tokio::time::Instant;
 use super::{ClusterKey, Means, Nodes, Watched, kubeconfig};
 use crate::lock::lock;
 use crate::queue::Key;
-use crate::trouble::{gist, is_forbidden, is_not_found, told};
+use crate::trouble::{gist, told};
 
-/// Key of the kubeconfig in its Secret.
-const SECRET_KEY: &str = "value";
+use source::{Source, Unknown};
+
 /// How long a cluster may take to tell of its Nodes, and then of the next.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
 /// The first wait after a failure, doubled each time up to the longest.
@@ -116,12 +116,6 @@ impl Drop for Home {
     }
 }
 
-/// Where the Nodes of a Cluster are.
-enum Source {
-    Management,
-    Kubeconfig(String),
-}
-
 impl Shared {
     fn new(means: Means, cluster: ClusterKey, local: Arc<Mutex<Weak<Nodes>>>) -> Self {
         Shared {
@@ -159,8 +153,8 @@ impl Shared {
                         false
                     }
                 },
-                Err(why) => {
-                    self.enter(State::Unreachable(why));
+                Err(unknown) => {
+                    self.enter(State::Unreachable(unknown.into()));
                     false
                 }
             };
@@ -168,38 +162,6 @@ impl Shared {
             let lived = connected && begun.elapsed() >= LONGEST_WAIT;
             wait = if lived { FIRST_WAIT } else { (wait * 2).min(LONGEST_WAIT) };
             tokio::time::sleep(wait).await;
-        }
-    }
-
-    async fn source(&self) -> Result<Source, String> {
-        *lock(&self.looked) = Instant::now();
-        let ClusterKey { namespace, name } = &self.cluster;
-        let secret = format!("{name}-kubeconfig");
-        let secrets: Api<Secret> = Api::namespaced(self.means.management.clone(), namespace);
-        let found = tokio::time::timeout(FIRST_ANSWER, secrets.get(&secret))
-            .await
-            .map_err(|_| format!("cannot read Secret {namespace}/{secret}: no answer"))?;
-        match found {
-            Ok(found) => {
-                let value = found.data.unwrap_or_default().remove(SECRET_KEY);
-                let value = value.ok_or_else(|| format!("Secret {namespace}/{secret} has no key {SECRET_KEY:?}"))?;
-                self.had_kubeconfig.store(true, Ordering::Release);
-                let text = String::from_utf8(value.0);
-                text.map(Source::Kubeconfig).map_err(|_| format!("Secret {namespace}/{secret} is not text"))
-            }
-            Err(error) if is_not_found(&error) && self.means.require_kubeconfig => {
-                Err(format!("there is no Secret {namespace}/{secret}, and --require-kubeconfig is set"))
-            }
-            // One that was there a moment ago is being replaced: its Nodes are not to be looked for elsewhere.
-            Err(error) if is_not_found(&error) && self.had_kubeconfig.load(Ordering::Acquire) => {
-                Err(format!("Secret {namespace}/{secret} is gone"))
-            }
-            Err(error) if is_not_found(&error) => Ok(Source::Management),
-            Err(error) if is_forbidden(&error) => Err(format!(
-                "may not read Secret {namespace}/{secret}: bind ClusterRole 5spot-workload-access to the controller's \
-                 ServiceAccount, in namespace {namespace} or in all"
-            )),
-            Err(error) => Err(format!("cannot read Secret {namespace}/{secret}: {}", told(&error))),
         }
     }
 
@@ -256,7 +218,9 @@ impl Shared {
                 () = self.suspected.notified() => break,
                 () = self.missed.notified() => match self.source().await {
                     Ok(Source::Kubeconfig(now)) if now == text => self.enter(State::Connected(Arc::clone(&nodes))),
-                    Ok(_) | Err(_) => break,
+                    // A connection that works is not given up because somebody else does not answer.
+                    Err(Unknown::NotTold(_)) => self.enter(State::Connected(Arc::clone(&nodes))),
+                    Ok(_) | Err(Unknown::Told(_)) => break,
                 },
             }
         }

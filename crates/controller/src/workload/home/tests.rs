@@ -10,9 +10,11 @@ use crate::queue::{Place, Queue};
 
 type Told = Result<Event<Node>, watcher::Error>;
 
-/// A client that is never used.
+/// A client of which nobody is at the other end.
 fn nobody() -> Client {
-    Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap()
+    let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 fn shared() -> Shared {
@@ -99,6 +101,27 @@ async fn nobody_relies_on_a_connection_that_is_lost_and_everybody_is_called() {
     // The same where the cluster itself ends it.
     shared.follow(connection(stream::empty()), "").await;
     assert!(matches!(&*lock(&shared.state), State::Sought));
+}
+
+#[tokio::test]
+async fn a_connection_that_works_is_not_given_up_because_the_management_cluster_does_not_answer() {
+    let shared = shared();
+    let key = Key { namespace: "team".to_owned(), name: "desk".to_owned() };
+    lock(&shared.watched).add(&key, "n1");
+    // A Node is missed, so the Secret is looked for, and nobody says whether it is there.
+    shared.missed.notify_one();
+    let called_twice = async {
+        for _ in 0..2 {
+            shared.means.queue.next(|_| Place::default()).await;
+            shared.means.queue.done(&key, None);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shared.follow(connection(stream::pending()), "") => panic!("the connection was given up"),
+        () = called_twice => {}
+    }
+    assert!(is_connected(&shared));
 }
 
 #[tokio::test(start_paused = true)]
