@@ -38,17 +38,21 @@ async fn main() {
 
     let client = stage.access.client();
     let (mut starting, mut ours, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 1..=ROUNDS {
+    for round in 1..=ROUNDS + 1 {
         let (start, seen) = exec_until_seen(&stage, &mut events).await;
-        starting.push(start);
-        ours.push(seen);
         rearm(&stage, &agent, round).await;
-        bare.push(patch_until_seen(&stage, &client, &mut events).await);
+        let patched = patch_until_seen(&stage, &client, &mut events).await;
         stage.clear().await;
+        // The first round warms the measurement up.
+        if round > 1 {
+            starting.push(start);
+            ours.push(seen);
+            bare.push(patched);
+        }
     }
     tokio::time::sleep(QUIET).await;
     let (_, after_quiet) = exec_until_seen(&stage, &mut events).await;
-    rearm(&stage, &agent, ROUNDS + 1).await;
+    rearm(&stage, &agent, ROUNDS + 2).await;
 
     let mut out = std::io::stdout();
     let (starting, ours, bare) = (sorted(starting), sorted(ours), sorted(bare));

@@ -20,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub(crate) node_name: Option<String>,
 
-    /// The namespace of its ConfigMap, reclaim-agent-<node>
+    /// The namespace of its ConfigMap
     #[arg(long, env = "POD_NAMESPACE", default_value = "5spot-system", value_name = "NAMESPACE")]
     pub(crate) agent_namespace: String,
 
