@@ -148,6 +148,7 @@ async fn a_newcomer_tries_everything_and_ends_it() {
             it if it.contains("\"killSwitch\":false") => terminal.until("desk", "Active").await,
             it if it.contains("\"enabled\":false") => terminal.until("desk", "Disabled").await,
             it if it.contains("\"enabled\":true") => terminal.until("desk", "Active").await,
+            it if it.contains("reclaim-requested") => terminal.until("desk", "Disabled").await,
             it if it.contains("0-23") => terminal.until("business-hours-worker", "Active").await,
             it if it.contains("Mars") => terminal.until("business-hours-worker", "Error").await,
             _ => {}

@@ -57,11 +57,20 @@ fn changes() -> Vec<Try> {
         (patch(OPEN_NOW, r#"{"killSwitch":false}"#), "back to its schedule, so in again"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":false}}"#), "leave it as it is, whatever the clock says"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":true}}"#), "mind the clock again"),
+        (patch(OPEN_NOW, r#"{"killIfCommands":["idea"]}"#), "its owner may ask for it: see the labels of its Node"),
+        (ask(OPEN_NOW), "what the agent writes when its owner starts idea: it is theirs again, and stays so"),
+        (patch(OPEN_NOW, r#"{"schedule":{"enabled":true}}"#), "lend it out again"),
         (patch(SCHEDULED, AROUND_THE_CLOCK), "the other around the clock, so it comes now"),
         (patch(SCHEDULED, r#"{"schedule":{"timezone":"Mars/Olympus"}}"#), "a mistake, and kubectl describe says which"),
     ]
     .map(|(command, shows)| Try { command, shows })
     .into()
+}
+
+/// What the reclaim agent does. There is none on machines that only pretend to be.
+fn ask(name: &str) -> String {
+    let node = format!("$(kubectl get sm {name} -o jsonpath='{{.status.nodeRef.name}}')");
+    format!("kubectl annotate node \"{node}\" 5spot.finos.org/reclaim-requested=true")
 }
 
 impl fmt::Display for Guide {

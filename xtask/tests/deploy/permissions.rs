@@ -115,6 +115,7 @@ async fn the_controller_cannot_help_itself_to_more() {
             ("POST", "/api/v1/namespaces/team-a/pods/a/exec?command=sh", Value::Null),
             ("DELETE", "/api/v1/namespaces/team-a/pods", Value::Null),
             ("GET", "/api/v1/namespaces/kube-system/configmaps", Value::Null),
+            ("POST", "/api/v1/namespaces/team-a/configmaps", named("mine")),
             ("GET", "/api/v1/namespaces/team-a/pods/a/log", Value::Null),
         ],
     )
