@@ -4,7 +4,7 @@ use fivespot_api::keys::{RECLAIM_REASON_ANNOTATION, RECLAIM_REQUESTED_ANNOTATION
 use fivespot_testbed::RealNode;
 use fivespot_testbed::wait::eventually;
 
-use crate::process::{Program, status_of};
+use crate::process::{Program, children_of, listening, status_of};
 use crate::stage::{SOON, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,6 +89,8 @@ async fn it_runs_with_one_capability_on_a_root_that_it_cannot_write() {
     assert_eq!(of("NoNewPrivs:"), "1");
     assert_eq!(of("Seccomp:"), "2", "a filter");
     assert_eq!(of("Uid:"), "0\t0\t0\t0");
+    assert_eq!(children_of(pid), "", "it starts nothing");
+    assert_eq!(listening(pid), Vec::<String>::new(), "nobody can speak to it");
     let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
     let root = mounts.lines().find(|it| it.split(' ').nth(4) == Some("/")).unwrap();
     assert!(root.split(' ').nth(5).unwrap().split(',').any(|it| it == "ro"), "{root}");

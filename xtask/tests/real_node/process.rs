@@ -43,3 +43,27 @@ impl Drop for Program {
 pub(crate) fn status_of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/status")).ok()
 }
+
+/// The processes that a process has started.
+pub(crate) fn children_of(pid: u32) -> String {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.map(|it| fs::read_to_string(it.path().join("children")).unwrap()).collect()
+}
+
+/// The sockets of a process that wait for somebody to connect, as the kernel lists them.
+pub(crate) fn listening(pid: u32) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let open: Vec<String> = files
+        .filter_map(|it| {
+            fs::read_link(it.path()).ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(Into::into)
+        })
+        .collect();
+    assert!(!open.is_empty(), "it has the kernel's at least");
+    let listed = ["tcp", "tcp6"].map(|it| fs::read_to_string(format!("/proc/{pid}/net/{it}")).unwrap()).concat();
+    let is_theirs = |line: &&str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        fields.get(3) == Some(&LISTEN) && fields.get(9).is_some_and(|inode| open.iter().any(|it| it == inode))
+    };
+    listed.lines().filter(is_theirs).map(Into::into).collect()
+}
