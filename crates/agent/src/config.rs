@@ -78,7 +78,7 @@ fn check(text: &str, field: &str, pattern: Spanned<String>) -> Result<String, Co
     let at = pattern.span().start;
     let pattern = pattern.into_inner();
     let length = pattern.chars().count();
-    let wrong = if pattern.trim().is_empty() {
+    let wrong = if pattern.chars().all(|it| it.is_ascii_whitespace()) {
         format!("{pattern:?} must not be blank")
     } else if pattern.contains('\0') {
         format!("{pattern:?} must not contain a NUL, which no name and no argument has")
@@ -178,6 +178,16 @@ mod tests {
     }
 
     proptest::proptest! {
+        /// Whatever the admission policy lets through, the controller writes so that it is read.
+        #[test]
+        fn what_the_controller_writes_is_read_as_it_was_meant(
+            commands in proptest::collection::vec("(?s)[^\u{0}]{0,20}[^\u{0}\\s][^\u{0}]{0,20}", 1..5),
+        ) {
+            let text = fivespot_core::agent::orders(&commands).unwrap();
+            let read = Config::parse(&text).unwrap();
+            proptest::prop_assert_eq!(read.patterns, Patterns { commands: commands.clone(), argv_substrings: commands });
+        }
+
         #[test]
         fn any_text_is_read_or_refused(text in "(?s).{0,200}", field in "match_commands|poll_interval_ms|") {
             let _ = Config::parse(&format!("{field} = {text}"));

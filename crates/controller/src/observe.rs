@@ -57,7 +57,11 @@ impl Eye<'_> {
             },
             wanted: spec.map(|spec| children::wanted(&key.name, spec)),
             cluster: cluster(context, &key.namespace, joins),
-            node: node::observe(self, ours),
+            node: match machine {
+                // Its cluster is not let go before it is known that there is none.
+                Slot::NotRead => observed::Node::None,
+                Slot::Absent | Slot::Foreign(_) | Slot::Ours(_) => node::observe(self, ours),
+            },
             machine,
             bootstrap: Slot::NotRead,
             infrastructure: Slot::NotRead,
