@@ -1,6 +1,6 @@
 //! What the agent is told to look for, by its ConfigMap in the cluster.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fivespot_api::keys;
 use futures::stream::BoxStream;
@@ -15,6 +15,8 @@ use crate::backoff::Backoff;
 
 /// An API server that is away is asked again at least so often.
 const MOST: Duration = Duration::from_secs(5);
+/// After so long without trouble, the next is a new one.
+const LONG_AGO: Duration = Duration::from_secs(30);
 
 /// Where the orders are.
 #[derive(Clone, Debug)]
@@ -41,7 +43,7 @@ impl Place {
     /// nothing is told, and the last ones hold.
     pub(crate) fn watch(self, client: &Client) -> BoxStream<'static, Option<String>> {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let events = watcher::watcher(self.maps(client), only).backoff(Steady(Backoff::new()));
+        let events = watcher::watcher(self.maps(client), only).backoff(Steady::new());
         self.told(events).boxed()
     }
 
@@ -62,7 +64,7 @@ impl Place {
                          allowed is in deploy/node-agent"
                     );
                 }
-            } else if std::mem::replace(&mut away, false) {
+            } else if !matches!(event, Ok(Event::Init)) && std::mem::replace(&mut away, false) {
                 info!(what = self.to_string(), "it is watched again");
             }
             let news = match event {
@@ -97,19 +99,48 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The pauses between attempts to watch.
-struct Steady(Backoff);
+/// The pauses between attempts to watch. They begin anew when the last one is long ago: the watcher also calls it a success
+/// that it begins another attempt.
+struct Steady {
+    pauses: Backoff,
+    last: Option<Instant>,
+}
+
+impl Steady {
+    fn new() -> Self {
+        Steady { pauses: Backoff::new(), last: None }
+    }
+}
 
 impl Iterator for Steady {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(self.0.next(MOST))
+        if self.last.replace(Instant::now()).is_some_and(|it| it.elapsed() > LONG_AGO) {
+            self.pauses = Backoff::new();
+        }
+        Some(self.pauses.next(MOST))
     }
 }
 
 impl Pauses for Steady {
-    fn reset(&mut self) {
-        self.0 = Backoff::new();
+    fn reset(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_that_stays_away_is_asked_ever_more_seldom() {
+        let mut pauses = Steady::new();
+        let asked: Vec<Duration> = (0..20)
+            .map(|_| {
+                pauses.reset();
+                pauses.next().unwrap()
+            })
+            .collect();
+        assert!(asked[0] <= Duration::from_millis(100), "{asked:?}");
+        assert!(asked[8..].iter().all(|it| *it >= MOST / 2 && *it <= MOST), "{asked:?}");
     }
 }

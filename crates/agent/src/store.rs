@@ -31,6 +31,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What may pass by itself is tried again soon, what takes a person later.
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(30);
+/// Too much to do, or somebody else has written the Node meanwhile.
+const PASSING: [StatusCode; 3] =
+    [StatusCode::TOO_MANY_REQUESTS, StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY];
 /// How often a stored request is looked at until it is cleared. The account may not watch Nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -92,17 +95,20 @@ pub(crate) struct Store {
 impl Store {
     /// Ends when it is stored.
     pub(crate) async fn request(self, wanted: Wanted) -> Result<(), AnotherMachine> {
-        let (mut form, mut backoff, mut told) = (Form::Add, Backoff::new(), String::new());
+        let (mut backoff, mut last, mut told) = (Backoff::new(), SOON, String::new());
         loop {
-            let (trouble, most) = match self.attempt(&wanted, &mut form).await {
+            let (trouble, most) = match self.attempt(&wanted).await {
                 Ok(()) => return Ok(()),
                 Err(Trouble::AnotherMachine(it)) => return Err(it),
                 Err(Trouble::Passing(it)) => (it, SOON),
                 Err(Trouble::Lasting(it)) => (it, LATER),
             };
-            // Once for each reason: it may be tried a thousand times. Another reason is news, and may pass as fast as it came.
-            if trouble != told {
+            // An API server that has just come back refuses everybody for a moment.
+            if std::mem::replace(&mut last, most) < most {
                 backoff = Backoff::new();
+            }
+            // Once for each reason: it may be tried a thousand times.
+            if trouble != told {
                 let node = &self.target.node;
                 warn!(node, reason = trouble, "the request is not stored yet; it is tried again until it is");
                 told = trouble;
@@ -144,36 +150,32 @@ impl Store {
         Err(AnotherMachine { node: self.target.node.clone(), theirs: theirs.clone(), ours: ours.to_owned() })
     }
 
-    async fn attempt(&self, wanted: &Wanted, form: &mut Form) -> Result<(), Trouble> {
-        match self.send(wanted, form).await {
-            Ok(_) => Ok(()),
-            Err(Answer::Refused(StatusCode::UNPROCESSABLE_ENTITY, why)) => Err(self.explain(form, why).await),
-            Err(other) => Err(other.trouble(&self.target.node)),
-        }
+    async fn attempt(&self, wanted: &Wanted) -> Result<(), Trouble> {
+        let answer = match self.send(wanted, &Form::Add).await {
+            Err(Answer::Refused(StatusCode::UNPROCESSABLE_ENTITY, why)) => {
+                let form = self.explain(why).await?;
+                self.send(wanted, &form).await
+            }
+            answer => answer,
+        };
+        answer.map(drop).map_err(|it| it.trouble(&self.target.node))
     }
 
-    /// The API server does not say which operation of a patch it stumbled over.
-    async fn explain(&self, form: &mut Form, why: String) -> Trouble {
-        let Some(ours) = &self.target.machine_id else { return Trouble::Lasting(why) };
-        let node = match timeout(PATIENT, self.look()).await {
-            Ok(Ok(node)) => node,
-            Ok(Err(answer)) => return answer.trouble(&self.target.node),
-            Err(_) => return Trouble::Passing("the API server does not answer".to_owned()),
-        };
-        if let Err(another) = self.identify(&node, ours) {
-            return Trouble::AnotherMachine(another);
+    /// The API server does not say which operation of a patch it stumbled over. Another form may do.
+    async fn explain(&self, why: String) -> Result<Form, Trouble> {
+        let node = &self.target.node;
+        let Some(ours) = &self.target.machine_id else { return Err(Trouble::Lasting(why)) };
+        let seen = timeout(PATIENT, self.look()).await.unwrap_or_else(|_| Err(silent()));
+        let seen = seen.map_err(|it| it.trouble(node))?;
+        self.identify(&seen, ours).map_err(Trouble::AnotherMachine)?;
+        if seen.status.node_info.machine_id.is_empty() {
+            let why = format!("Node '{node}' has no status.nodeInfo.machineID: its kubelet has not told it");
+            return Err(Trouble::Lasting(why));
         }
-        if node.status.node_info.machine_id.is_empty() {
-            let node = &self.target.node;
-            return Trouble::Lasting(format!(
-                "Node '{node}' has no status.nodeInfo.machineID: its kubelet has not told it"
-            ));
+        match (seen.metadata.annotations, seen.metadata.resource_version) {
+            (None, Some(resource_version)) => Ok(Form::Begin { resource_version }),
+            _ => Err(Trouble::Passing(why)),
         }
-        *form = match (node.metadata.annotations, node.metadata.resource_version) {
-            (None, Some(resource_version)) => Form::Begin { resource_version },
-            _ => Form::Add,
-        };
-        Trouble::Passing(why)
     }
 
     /// The patch, by whichever way is answered first.
@@ -233,9 +235,7 @@ impl Answer {
             Answer::Refused(code @ (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED), why) => {
                 Trouble::Lasting(format!("the API server refuses it ({code}): {why}; see deploy/node-agent"))
             }
-            Answer::Refused(code, why)
-                if code.is_server_error() || matches!(code, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT) =>
-            {
+            Answer::Refused(code, why) if code.is_server_error() || PASSING.contains(&code) => {
                 Trouble::Passing(format!("the API server answers {code}: {why}"))
             }
             Answer::Refused(code, why) => Trouble::Lasting(format!("the API server answers {code}: {why}")),

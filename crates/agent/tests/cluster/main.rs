@@ -51,11 +51,12 @@ async fn a_program_that_runs_already_is_a_request_at_arming() {
 #[tokio::test]
 async fn the_first_annotations_of_a_node_are_the_request() {
     let stage = Stage::with_metadata(shared().await, "bare", &json!({})).await;
-    let _agent = stage.armed("match_commands = ['bare-idea']\n", &[]).await;
+    let agent = stage.armed("match_commands = ['bare-idea']\n", &[]).await;
     let _idea = stage.start("bare-idea");
     let annotations = stage.requested().await;
     assert_eq!(annotations[REASON], "process-match: bare-idea");
     assert_eq!(annotations.as_object().unwrap().len(), 3);
+    assert!(!agent.log().contains("not stored yet"), "no trouble: {}", agent.log());
 }
 
 /// It is told when the agent is armed already, and again when it would matter.
