@@ -16,6 +16,7 @@ mod machines;
 mod metrics;
 mod observe;
 mod options;
+mod pauses;
 mod queue;
 mod reconcile;
 mod report;

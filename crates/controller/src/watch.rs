@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::cache::{Heard, is_the_same};
 use crate::cluster_api::{Cluster, Machine};
 use crate::context::Context;
+use crate::pauses::Pauses;
 use crate::queue::Key;
 
 /// The key of an object.
@@ -52,7 +53,7 @@ async fn follow<K>(kind: &'static str, api: Api<K>, hear: impl Fn(Event<K>)) -> 
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let mut stream = Box::pin(watch(api, watcher::Config::default()).default_backoff());
+    let mut stream = Box::pin(watch(api, watcher::Config::default()).backoff(Pauses::default()));
     loop {
         match stream.next().await {
             Some(Ok(event)) => hear(event),

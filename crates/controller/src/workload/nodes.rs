@@ -7,7 +7,7 @@ use fivespot_api::keys;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::AbortHandle;
 
@@ -15,6 +15,7 @@ use super::Means;
 use super::orders::{Board, Concerns, Posted};
 use crate::cache::{Cache, Heard, is_the_same};
 use crate::lock::lock;
+use crate::pauses::Pauses;
 use crate::queue::{Key, Queue};
 
 /// The Nodes of one cluster, and the client that reaches them.
@@ -186,7 +187,7 @@ impl Nodes {
     /// Keeps the watch going for as long as somebody uses it.
     pub(crate) fn keep_watching(self: &Arc<Self>, queue: Arc<Queue>) {
         let weak = Arc::downgrade(self);
-        let mut stream = Box::pin(kube::runtime::WatchStreamExt::default_backoff(self.stream()));
+        let mut stream = Box::pin(self.stream().backoff(Pauses::default()));
         let task = tokio::spawn(async move {
             while let Some(event) = stream.next().await {
                 let Some(nodes) = weak.upgrade() else { return };

@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::cache::{Cache, Heard};
 use crate::lock::lock;
+use crate::pauses::Pauses;
 
 /// What is known of the orders of one agent.
 pub(crate) enum Posted {
@@ -62,7 +63,7 @@ impl Board {
     ) -> impl Stream<Item = Result<watcher::Event<ConfigMap>, watcher::Error>> + Send + 'static {
         let ours = format!("{}={}", keys::RECLAIM_AGENT_LABEL, keys::RECLAIM_AGENT_ENABLED);
         let orders: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
-        watcher(orders, watcher::Config::default().labels(&ours)).default_backoff().boxed()
+        watcher(orders, watcher::Config::default().labels(&ours)).backoff(Pauses::default()).boxed()
     }
 
     /// Takes what the API server tells. The answer is whom it concerns: one Node, or all.
