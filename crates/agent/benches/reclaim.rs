@@ -54,10 +54,13 @@ async fn main() {
     let (_, after_quiet) = exec_until_seen(&stage, &mut events).await;
     rearm(&stage, &agent, ROUNDS + 2).await;
 
+    let polled = sorted(by_poll().await);
     let mut out = std::io::stdout();
     let (starting, ours, bare) = (sorted(starting), sorted(ours), sorted(bare));
     writeln!(out, "from a started program until the request is seen on the Node").unwrap();
     writeln!(out, "  median                  {:>7.2} ms, worst {:.2} ms", ours[ROUNDS / 2], ours[ROUNDS - 1]).unwrap();
+    let last = polled.len() - 1;
+    writeln!(out, "  the same with poll      {:>7.2} ms, worst {:.2} ms", polled[last / 2], polled[last]).unwrap();
     writeln!(out, "  starting it, before     {:>7.2} ms", starting[ROUNDS / 2]).unwrap();
     writeln!(out, "  a bare client's patch   {:>7.2} ms, worst {:.2} ms", bare[ROUNDS / 2], bare[ROUNDS - 1]).unwrap();
     writeln!(out, "  ratio of the medians    {:>7.2}", ours[ROUNDS / 2] / bare[ROUNDS / 2]).unwrap();
@@ -72,6 +75,21 @@ async fn main() {
         (processor_time(pid, || std::thread::sleep(Duration::from_secs(10))), processor_time(pid, execs));
     writeln!(out, "processor time in 10 s of quiet, {idle:?}").unwrap();
     writeln!(out, "processor time of a started program, {:?}", busy / EXECS).unwrap();
+}
+
+/// The same with an agent that is not told, and looks every so often.
+async fn by_poll() -> Vec<Duration> {
+    let stage = Stage::new(shared().await, "bench-poll").await;
+    let nodes: Api<Node> = Api::all(stage.plane.client());
+    let only = WatchParams::default().fields("metadata.name=bench-poll");
+    let mut events = Box::pin(nodes.watch(&only, "0").await.unwrap());
+    let agent = stage.armed(ORDERS, &["--detector", "poll"]).await;
+    let mut times = Vec::new();
+    for round in 1..=ROUNDS {
+        times.push(exec_until_seen(&stage, &mut events).await.1);
+        rearm(&stage, &agent, round).await;
+    }
+    times
 }
 
 /// A way that leads nowhere for a while: from its end until the request is seen.

@@ -32,7 +32,7 @@ async fn a_program_that_is_started_is_a_request_on_the_node() {
         let _another = stage.start(&node);
         agent.says_times("\"match\"", 2).await;
         let patches = stage.asked().await.filter(|it| it.verb == "patch");
-        assert_eq!(patches.len(), 1, "one request, one write: {patches:?}");
+        assert_eq!(stage.patches().await, 1, "one request, one write: {patches:?}");
         let patch = &patches.0[0];
         assert!(patch.uri.contains("fieldManager=5spot-reclaim-agent"), "{patch:?}");
         assert!(patch.user_agent.starts_with("5spot-reclaim-agent/"), "{patch:?}");
@@ -120,7 +120,7 @@ async fn while_nothing_happens_nothing_is_asked() {
     let _idea = stage.start("quiet-idea");
     stage.requested().await;
     agent.says("the request is stored").await;
-    assert_eq!(stage.asked().await.filter(|it| it.verb == "patch").len(), 1);
+    assert_eq!(stage.patches().await, 1);
 }
 
 #[tokio::test]

@@ -209,8 +209,14 @@ impl<'a> Stage<'a> {
         })
     }
 
+    /// How often it has asked for the machine. What it sends once more because a busy server has not answered for a second
+    /// is the same request; another one comes at once, or when the Node is looked at again after five seconds.
     pub(crate) async fn patches(&self) -> usize {
-        self.asked().await.filter(|it| it.verb == "patch").len()
+        let sent = self.asked().await.filter(|it| it.verb == "patch").0;
+        let mut received: Vec<_> = sent.into_iter().map(|it| it.received).collect();
+        received.sort();
+        let repeats = |pair: &[jiff::Timestamp]| (1..5).contains(&pair[1].duration_since(pair[0]).as_secs());
+        received.len() - received.windows(2).filter(|pair| repeats(pair)).count()
     }
 }
 
