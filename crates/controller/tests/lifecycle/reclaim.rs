@@ -223,18 +223,27 @@ async fn a_program_that_goes_on_running_is_one_reclaim() {
     test.close().await;
 }
 
+/// A machine with a pod that its budget keeps where it is.
+async fn lend_with_a_pod_that_stays(desk: &Desk<'_>) {
+    let patient = json!({ "killIfCommands": ["java"], "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" });
+    desk.create(&always(), &patient).await;
+    desk.runs().await;
+    looked_after(desk).await;
+    desk.pod("web", &json!({ "app": "web" })).await;
+    budget(&desk.test.client, &desk.test.name, "web", &json!({ "app": "web" })).await;
+}
+
+async fn is_held_up(desk: &Desk<'_>) {
+    desk.until("held up", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
+}
+
 #[tokio::test]
 async fn a_shutdown_becomes_an_eject() {
     let (test, _controller) = a_cluster("in a shutdown").await;
     let desk = Desk::new(&test, "desk-01");
-    let patient = json!({ "killIfCommands": ["java"], "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" });
-    desk.create(&always(), &patient).await;
-    desk.runs().await;
-    looked_after(&desk).await;
-    desk.pod("web", &json!({ "app": "web" })).await;
-    budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
+    lend_with_a_pod_that_stays(&desk).await;
     desk.reschedule(&never()).await;
-    desk.until("held up", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
+    is_held_up(&desk).await;
     looked_after(&desk).await;
     ask(&desk).await;
     assert_eq!(count(&is_given_back(&desk).await), 1);
@@ -245,14 +254,9 @@ async fn a_shutdown_becomes_an_eject() {
 async fn a_deletion_becomes_an_eject() {
     let (test, _controller) = a_cluster("in a deletion").await;
     let desk = Desk::new(&test, "desk-01");
-    let patient = json!({ "killIfCommands": ["java"], "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" });
-    desk.create(&always(), &patient).await;
-    desk.runs().await;
-    looked_after(&desk).await;
-    desk.pod("web", &json!({ "app": "web" })).await;
-    budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
+    lend_with_a_pod_that_stays(&desk).await;
     desk.delete().await;
-    desk.until("held up", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
+    is_held_up(&desk).await;
     hold(&desk, Removal::Never).await;
     ask(&desk).await;
     // Nothing is left on a Node that stays.
