@@ -47,6 +47,8 @@ impl Story {
         testbed.fleet().await.provider.behave_in(&test.name, by_kubelet);
         let node = (node_name(&test.name, "desk-infra"), provider_id(&test.name, "desk-infra"));
         let node = RealNode::start(plane, &node.0, &node.1).await.unwrap();
+        // Before anybody looks: who packs the image has the program's name in a command line.
+        node.import(&Image::sleeper(IMAGE, &program()).unwrap()).await.unwrap();
         install_agent(plane, &node).await;
 
         let program = tokio::task::spawn_blocking(|| static_program("5spot").unwrap()).await.unwrap();
@@ -114,7 +116,6 @@ impl Story {
 
     /// A pod whose program is called as the owner's is.
     async fn run_the_same_in_a_pod(&self) {
-        self.node.import(&Image::sleeper(IMAGE, &program()).unwrap()).await.unwrap();
         let pods: Api<Pod> = self.test.api();
         let container = json!({ "name": "main", "image": IMAGE, "imagePullPolicy": "Never" });
         let node = node_name(&self.test.name, "desk-infra");
