@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use fivespot_api::{Phase, ScheduledMachine, ScheduledMachineStatus};
+use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::process::Process;
 use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, REMOTE_MACHINE};
@@ -202,6 +203,9 @@ async fn the_owner_starts_a_program_and_has_the_machine_back() {
     // One request, in one write, which is sent once more where a busy server does not answer within a second.
     let written = story.written_by_agents().await;
     assert!(!written.is_empty() && written.iter().all(|it| it == "patch nodes 200"), "{written:?}");
+    let ours = |it: &AuditEntry| it.user.starts_with("system:serviceaccount:5spot-system:");
+    let refused = story.testbed.audit().entries().filter(|it| ours(it) && it.code == 403);
+    assert!(refused.is_empty(), "what is shipped suffices: {refused:?}");
     story.node.stop().await;
 }
 
