@@ -8,11 +8,12 @@ use fivespot_api::keys;
 use fivespot_core::observed::OurNode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::Pass;
+use super::children::only;
 use crate::trouble::{Trouble, api_status, is_not_found};
 use crate::workload::{Posted, Reach};
 
@@ -133,12 +134,15 @@ impl Post<'_> {
     }
 
     async fn delete(&self) -> Result<(), Trouble> {
-        // One that is known not to be there, or not to be ours, is left alone.
-        if matches!(self.reach.orders(&self.node.name), Posted::Nothing) {
-            return Ok(());
-        }
         let what = format!("cannot delete {}", self.told());
-        match self.pass.ask(self.reach, &what, self.api().delete(&self.name(), &DeleteParams::default())).await? {
+        let uid = match self.reach.orders(&self.node.name) {
+            Posted::Found(found) => found.uid().unwrap_or_default(),
+            Posted::Sought => return Err(Trouble::Stale(format!("{what}: nothing is known of it yet"))),
+            // One that is not there, or that nobody can say is ours, is left alone: without the label nobody reads it, and
+            // it goes with the Node.
+            Posted::Nothing | Posted::Unreadable(_) => return Ok(()),
+        };
+        match self.pass.ask(self.reach, &what, self.api().delete(&self.name(), &only(&uid))).await? {
             Ok(_) => {}
             Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(Trouble::of(&what, &error)),

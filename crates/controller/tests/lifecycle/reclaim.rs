@@ -349,6 +349,10 @@ async fn what_a_person_wrote_for_an_agent_is_not_overwritten() {
     let told = desk.until("told so", |it| condition(it, "Ready").1 == "Error").await;
     assert!(told.message.unwrap().contains("which this controller did not write; delete it"));
     assert_eq!(agent(&desk, &test.client).await.1.as_deref(), Some("match_commands = [\"steam\"]"));
+    // Nor is it taken away when nobody may ask any more.
+    desk.edit(&json!({ "spec": { "killIfCommands": null } })).await;
+    agent_is(&desk, &test.client, (false, Some("match_commands = [\"steam\"]"))).await;
+    desk.edit(&json!({ "spec": { "killIfCommands": ["java"] } })).await;
     orders_of(&test.client).delete(&orders_name(&desk), &DeleteParams::default()).await.unwrap();
     desk.edit(&json!({ "metadata": { "annotations": { "example.com/look": "again" } } })).await;
     looked_after(&desk).await;
