@@ -14,9 +14,13 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
+use tokio::sync::Mutex;
 
 const SOON: Duration = Duration::from_mins(5);
 const IDEA: &str = "localhost/idea:test";
+
+/// Who has a node in this very process, and looks at what is left of it, has no other beside it.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn plane(name: &str) -> ControlPlane {
     ControlPlane::start(ControlPlaneOptions::named(name).for_real_nodes()).await.unwrap()
@@ -64,6 +68,7 @@ async fn one_comes_up_after_the_other_and_nothing_is_left_behind() {
     if !RealNode::is_possible() {
         return;
     }
+    let _alone = ALONE.lock().await;
     let plane = plane("real-node").await;
     let nodes: Api<Node> = Api::all(plane.client());
     for name in ["desk-01", "desk-02"] {
@@ -155,6 +160,7 @@ async fn what_is_left_when_the_caretaker_was_killed_too_goes_with_the_next_node(
     child.wait().unwrap();
     assert_eq!(processes_of_pods(child.id()).len(), 2, "nobody was there to end them");
 
+    let _alone = ALONE.lock().await;
     let plane = plane("after-a-doomed-node").await;
     let node = RealNode::start(&plane, "desk-01", "remote-machine://test/desk-01").await.unwrap();
     assert_eq!(processes_of_pods(child.id()), []);

@@ -81,6 +81,8 @@ async fn it_runs_with_one_capability_on_a_root_that_it_cannot_write() {
     let stage = Stage::set("real-node-rights").await;
     stage.label_node("enabled").await;
     let agent = stage.agent().await;
+    // By then it listens to the kernel and to the API server.
+    stage.logs(&agent, "that nobody has told it what to look for", |it| it["message"] == "nothing to look for").await;
     let pid = stage.pid_of(&agent).await;
     let status = status_of(pid).unwrap();
     let of = |field: &str| status.lines().find_map(|it| it.strip_prefix(field)).unwrap().trim().to_owned();
