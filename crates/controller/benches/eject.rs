@@ -8,16 +8,20 @@
 mod fixtures;
 
 use std::io::Write as _;
+use std::time::Duration;
 
+use fivespot_api::Phase;
 use fivespot_testbed::audit::AuditMark;
-use fivespot_testbed::wait::eventually;
+use fivespot_testbed::control_plane::ADMIN;
 use fivespot_testbed::{TestNamespace, Testbed};
-use fixtures::{Controller, Desk, SOON, always};
-use jiff::{SignedDuration, Timestamp};
+use fixtures::{Controller, Desk, always};
+use jiff::SignedDuration;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 const MACHINES: usize = 50;
+/// What was begun before has come to rest by then.
+const BETWEEN_TWO: Duration = Duration::from_millis(500);
 const REQUESTED: &str = "5spot.finos.org/reclaim-requested";
 
 #[tokio::main]
@@ -67,50 +71,41 @@ async fn measure(testbed: &Testbed, test: &TestNamespace, prefix: &str, more: &V
     let mut times = Vec::new();
     for name in &names {
         let desk = Desk::new(test, name);
+        tokio::time::sleep(BETWEEN_TWO).await;
         let mark = testbed.audit().mark();
-        let stored = ask(testbed, &desk, mark).await;
-        times.push(deleted(testbed, &desk, mark).await.duration_since(stored));
+        ask(&desk).await;
+        desk.reaches(Phase::Disabled).await;
+        times.push(from_request_to_deletion(testbed, &desk, mark).await);
     }
     times
 }
 
-/// Writes what the agent writes. The answer is when it was stored.
-async fn ask(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> Timestamp {
+/// Writes what the agent writes.
+async fn ask(desk: &Desk<'_>) {
     let patch = json!({ "metadata": { "annotations": { REQUESTED: "true" } } });
     desk.nodes().patch(&desk.node_name(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    let node = desk.node_name();
-    eventually("the request is in the audit log", SOON, async || {
-        let asked = testbed.audit().since(mark).on("nodes").writes();
-        asked
-            .filter(|it| it.name == node && !it.user_agent.starts_with("5spot/"))
-            .0
-            .first()
-            .map(|it| it.at)
-            .ok_or("not yet")
-    })
-    .await
 }
 
-async fn deleted(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> Timestamp {
-    let machine = format!("{}-machine", desk.name);
-    eventually("the Machine is deleted", SOON, async || {
-        let deleted = testbed.audit().since(mark).on("machines").writes();
-        deleted.filter(|it| it.verb == "delete" && it.name == machine).0.first().map(|it| it.received).ok_or("not yet")
-    })
-    .await
+/// Read when all is over, so that nobody who measures is in the way.
+async fn from_request_to_deletion(testbed: &Testbed, desk: &Desk<'_>, mark: AuditMark) -> SignedDuration {
+    testbed.audit().caught_up(&desk.test.client).await;
+    let writes = testbed.audit().since(mark).writes().0;
+    let (node, machine) = (desk.node_name(), format!("{}-machine", desk.name));
+    let asked = writes.iter().find(|it| it.name == node && it.resource == "nodes" && it.user == ADMIN).unwrap();
+    let deleted = writes.iter().find(|it| it.name == machine && it.verb == "delete").unwrap();
+    deleted.received.duration_since(asked.at)
 }
 
 /// The same writes, by a client that has nothing else to do.
 async fn by_a_bare_client(testbed: &Testbed, desk: &Desk<'_>) -> SignedDuration {
+    tokio::time::sleep(BETWEEN_TWO).await;
     let mark = testbed.audit().mark();
-    let stored = ask(testbed, desk, mark).await;
-    let begun = Timestamp::now();
+    ask(desk).await;
     let status = json!({ "status": { "phase": "EmergencyRemove", "message": "a sentence of the usual length" } });
     desk.api().patch_status(desk.name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     let machine = format!("{}-machine", desk.name);
     let marks = json!({ "metadata": { "annotations": { "machine.cluster.x-k8s.io/exclude-node-draining": "true" } } });
     desk.machines().patch(&machine, &PatchParams::default(), &Patch::Merge(&marks)).await.unwrap();
     desk.machines().delete(&machine, &DeleteParams::default()).await.unwrap();
-    // It does not have to hear of the request first.
-    deleted(testbed, desk, mark).await.duration_since(begun.max(stored))
+    from_request_to_deletion(testbed, desk, mark).await
 }
