@@ -15,6 +15,7 @@ use serde_json::json;
 use super::Pass;
 use super::children::only;
 use crate::trouble::{Trouble, api_status, is_not_found};
+use crate::workload::orders::is_enabled;
 use crate::workload::{Posted, Reach};
 
 impl Pass<'_> {
@@ -28,9 +29,7 @@ impl Pass<'_> {
     async fn project_orders(&self, orders: &str) -> Result<(), Trouble> {
         self.patch_node("let the reclaim agent onto", |node| {
             let patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: keys::RECLAIM_AGENT_ENABLED } } });
-            let there =
-                node.labels().get(keys::RECLAIM_AGENT_LABEL).is_some_and(|it| it == keys::RECLAIM_AGENT_ENABLED);
-            (!there).then_some(patch)
+            (!is_enabled(node)).then_some(patch)
         })
         .await?;
         let Some((reach, node)) = self.reach()? else { return Ok(()) };
@@ -96,11 +95,8 @@ impl Post<'_> {
             Ok(found) => found,
             Err(error) => return Err(Trouble::of(what, &error)),
         };
-        let ours = |it: &ConfigMap| {
-            it.labels().get(keys::RECLAIM_AGENT_LABEL).is_some_and(|it| it == keys::RECLAIM_AGENT_ENABLED)
-        };
         match found {
-            Some(found) if !ours(&found) => Err(Trouble::Refused {
+            Some(found) if !is_enabled(&found) => Err(Trouble::Refused {
                 why: format!(
                     "{what}: one of that name is there which this controller did not write; delete it, or give it the \
                      label {}={}",

@@ -79,10 +79,7 @@ fn agent(eye: &Eye<'_>, node: &v1::Node) -> Agent {
             None => Orders::Other,
         },
     };
-    Agent {
-        labelled: node.labels().get(keys::RECLAIM_AGENT_LABEL).is_some_and(|it| it == keys::RECLAIM_AGENT_ENABLED),
-        orders,
-    }
+    Agent { labelled: orders::is_enabled(node), orders }
 }
 
 /// The taints on a Node that are ours, as it records.

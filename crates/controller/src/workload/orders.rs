@@ -7,7 +7,7 @@ use fivespot_api::keys;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 
 use crate::cache::{Cache, Heard};
 use crate::lock::lock;
@@ -99,6 +99,11 @@ fn node_of(orders: &ConfigMap) -> Concerns {
     let name = orders.name_any();
     let prefix = keys::reclaim_config_map("");
     name.strip_prefix(&prefix).map_or(Concerns::Nobody, |it| Concerns::Node(it.to_owned()))
+}
+
+/// Whether a Node lets the agent onto it, or a ConfigMap is ours: both have the same label.
+pub(crate) fn is_enabled(object: &impl ResourceExt) -> bool {
+    object.labels().get(keys::RECLAIM_AGENT_LABEL).is_some_and(|it| it == keys::RECLAIM_AGENT_ENABLED)
 }
 
 /// What the agent of this very Node is told, if that is all that the orders say.
