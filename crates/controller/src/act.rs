@@ -6,12 +6,14 @@ mod machine;
 mod node;
 mod object;
 mod pods;
+mod side_by_side;
 
 use fivespot_api::ScheduledMachine;
 use fivespot_core::plan::Action;
 use fivespot_core::status::Done;
 use futures::FutureExt as _;
 
+use self::side_by_side::side_by_side;
 use crate::context::Context;
 use crate::queue::Key;
 use crate::reconcile::Scene;
@@ -101,7 +103,7 @@ async fn together(pass: &Pass<'_>, lists: &[Vec<Action>]) -> Result<(), Trouble>
         };
         in_order.boxed()
     });
-    futures::future::join_all(lists).await.into_iter().collect()
+    side_by_side(lists.collect()).await.into_iter().collect()
 }
 
 /// Carries out an act that writes neither the object nor its children's being there, so that it can be done beside others.

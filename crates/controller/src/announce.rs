@@ -23,6 +23,8 @@ const LONGEST_NOTE: usize = 1024;
 /// How many may wait to be published. An API server that is away for long loses the rest, which is told in the log.
 const WAITING: usize = 10_000;
 
+/// How long an event that no other follows is held back: a write that somebody waits for may follow the one it tells of.
+const A_MOMENT: Duration = Duration::from_millis(50);
 /// How long an event waits at most while all turns to write are taken, and how often it looks.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -44,6 +46,9 @@ impl Announcer {
         let left = Arc::clone(&open);
         tokio::spawn(async move {
             while let Some(event) = waiting.recv().await {
+                if waiting.is_empty() {
+                    tokio::time::sleep(A_MOMENT).await;
+                }
                 let until = Instant::now() + LONGEST_WAIT;
                 while writes.available_permits() == 0 && Instant::now() < until {
                     tokio::time::sleep(LOOK_EVERY).await;

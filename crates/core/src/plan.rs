@@ -97,7 +97,8 @@ pub enum Action {
     Unproject,
     /// Take the agent's request off the Node.
     ClearRequest,
-    /// Do these lists side by side: none waits for another, and a failure of one does not stop the others.
+    /// Do these lists side by side, the most urgent first: none waits for another for longer than a moment, and a failure
+    /// of one does not stop the others.
     Together(Vec<Vec<Action>>),
 }
 
