@@ -24,6 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(30);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 /// What was sent and is not acknowledged for so long will not be: the connection is given up.
+#[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// Where the API server is, and who we are to it.

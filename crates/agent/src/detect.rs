@@ -32,6 +32,7 @@ pub(crate) enum Hint {
     /// Every process there is.
     All,
     /// The one that has been started or renamed.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there it can only be polled"))]
     One(u32),
 }
 
@@ -45,6 +46,7 @@ pub(crate) enum Detector {
 #[derive(Debug)]
 pub(crate) enum Ended<E> {
     /// The detector itself does not work any more.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "polling does not end"))]
     Detector(Refused),
     /// Whoever looked does not want to go on.
     Looking(E),
