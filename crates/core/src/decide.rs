@@ -23,7 +23,7 @@ use crate::observed::Observed;
 use crate::plan::{Decision, Look, Plan, Standing};
 use crate::validate::{SpecErrors, ValidSpec};
 
-use aim::{Aim, Because, Removal};
+use aim::Aim;
 
 /// What can be said, or what has to be read before it can.
 type Sight<T> = Result<T, Look>;
@@ -56,8 +56,7 @@ pub fn unknown(situation: &Situation<'_>) -> Standing {
 /// Decides what one pass does, or what it has to look at first. Each look is asked for once: what has been read is not
 /// asked for again.
 pub fn decide(situation: Situation<'_>) -> Decision {
-    let aim = Aim::of(&situation);
-    let plan = match aim {
+    let plan = match Aim::of(&situation) {
         Aim::Remove(removal) => removal::plan(&situation, removal),
         Aim::Hold => hold::plan(&situation),
         Aim::Run => run::plan(&situation),
@@ -69,7 +68,7 @@ pub fn decide(situation: Situation<'_>) -> Decision {
             let wake_at = plan.wake_at.into_iter().chain(situation.boundary()).min();
             let mut actions = plan.actions;
             // A reclaim does the same in its own order.
-            if !matches!(aim, Aim::Remove(Removal { because: Because::Reclaimed, .. })) {
+            if !reclaim::is_under_way(&situation) {
                 actions.extend(projection::plan(&situation));
                 actions.extend(reclaim::clear(&situation));
             }

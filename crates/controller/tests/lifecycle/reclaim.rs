@@ -262,6 +262,10 @@ async fn a_deletion_becomes_an_eject() {
     // Nothing is left on a Node that stays.
     is_answered(&desk).await;
     agent_is(&desk, &test.client, (false, None)).await;
+    // It is a reclaim like any other, but for the schedule of an object that goes.
+    let leaving = desk.until("told", |it| it.phase == Some(Phase::EmergencyRemove) && count(it) == 1).await;
+    assert!(!leaving.reclaim.unwrap().schedule_disabled && desk.get().await.spec.schedule.enabled);
+    told_once(&desk, &["EmergencyReclaim"]).await;
     release(&desk).await;
     desk.is_gone().await;
     assert_eq!(desk.children().await, (false, false, false));

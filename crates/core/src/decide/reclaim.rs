@@ -19,6 +19,11 @@ pub(super) fn is_under_way(situation: &Situation<'_>) -> bool {
     situation.seen.stored.reclaiming || new_request(situation).is_some()
 }
 
+/// Whether one begins now: it is stored before anything is done.
+pub(super) fn begins(situation: &Situation<'_>) -> bool {
+    !situation.seen.stored.reclaiming && new_request(situation).is_some()
+}
+
 /// The Machine that is asked for, if it has not been reclaimed yet.
 fn new_request<'a>(situation: &Situation<'a>) -> Option<(&'a Machine, &'a ReclaimRequest)> {
     let seen = situation.seen;

@@ -25,7 +25,7 @@ pub(super) fn plan(situation: &Situation<'_>, removal: Removal) -> Sight<Plan> {
         return Ok(finished(situation, removal.because));
     }
     match removal.speed {
-        Speed::Eject => eject::plan(situation, removal.because),
+        Speed::Eject => eject::plan(situation),
         Speed::Graceful => graceful(situation, removal.because),
     }
 }

@@ -44,7 +44,7 @@ impl World {
             return;
         }
         if pass.view.is_reclaimed() {
-            if object.phase != Some(Phase::EmergencyRemove) && !asked.deleted {
+            if object.phase != Some(Phase::EmergencyRemove) {
                 self.break_rule(Rule::ReclaimIsStoredFirst);
             }
             return;

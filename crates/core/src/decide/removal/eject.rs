@@ -4,7 +4,6 @@ use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
 use jiff::SignedDuration;
 
-use super::super::aim::Because;
 use super::super::reclaim::{self, Schedule};
 use super::super::{Sight, Situation, standing};
 use super::{cordon, delete_leftovers, look_again, mark_and_delete};
@@ -14,7 +13,7 @@ use crate::plan::{Action, Look, Plan, PodKey, Standing};
 /// The longest between two looks at what is left.
 const LOOK_AT_LEAST: SignedDuration = SignedDuration::from_mins(1);
 
-pub(super) fn plan(situation: &Situation<'_>, because: Because) -> Sight<Plan> {
+pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
     let seen = situation.seen;
     let started = seen.stored.shutdown_started_at.unwrap_or(situation.now);
     let (at_once, unwatched) = match &seen.machine {
@@ -22,24 +21,17 @@ pub(super) fn plan(situation: &Situation<'_>, because: Because) -> Sight<Plan> {
         Slot::NotRead | Slot::Absent | Slot::Foreign(_) => (delete_leftovers(seen), true),
     };
     let mut actions = Vec::new();
-    if because == Because::Reclaimed && !seen.stored.reclaiming {
+    if reclaim::begins(situation) {
         actions.push(Action::Store(Box::new(reclaim::standing(situation, Schedule::NotYetDisabled))));
     }
     actions.extend(at_once);
-    if because == Because::Reclaimed {
+    // Its phase is how a reclaim is remembered, and with it how fast the machine goes, also where the object goes too.
+    let standing = if reclaim::is_under_way(situation) {
         actions.extend(reclaim::aftermath(situation));
-    }
-    let standing = match because {
-        Because::Reclaimed => reclaim::standing(situation, Schedule::Disabled),
-        Because::Deleted | Because::Killed | Because::Closed | Because::Failed => {
-            let (phase, ready) = match (seen.stored.reclaiming, situation.intent.killed) {
-                // Its phase is how a reclaim is remembered, and with it how fast the machine goes.
-                (true, _) => (Phase::EmergencyRemove, Ready::EmergencyReclaim),
-                (false, true) => (Phase::ShuttingDown, Ready::KillSwitchActive),
-                (false, false) => (Phase::ShuttingDown, Ready::ShuttingDown),
-            };
-            standing::keeping(situation, phase, ready, "the machine is taken out at once")
-        }
+        reclaim::standing(situation, Schedule::Disabled)
+    } else {
+        let message = "the machine is taken out at once";
+        standing::keeping(situation, Phase::ShuttingDown, Ready::KillSwitchActive, message)
     };
     Ok(Plan {
         actions,

@@ -129,7 +129,7 @@ fn a_reclaim_is_stored_before_the_eject_and_disables_the_schedule_before_it_is_c
         let position = |wanted: fn(&Action) -> bool| plan.actions.iter().position(wanted);
         let stored = position(|it| matches!(it, Action::Store(_)));
         let ejected = position(|it| matches!(it, Action::Together(_)));
-        if ejected.is_some() && world.is_asked_for() && !world.asked.deleted {
+        if ejected.is_some() && world.is_asked_for() {
             assert!(world.stored.reclaiming || stored.is_some_and(|it| Some(it) < ejected), "{world:#?}\n{plan:#?}");
         }
         let disabled = position(|it| matches!(it, Action::DisableSchedule));
