@@ -4,7 +4,7 @@ mod diff;
 mod told;
 
 use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, set};
-use fivespot_api::{NodeReference, ObjectReference, Phase, ScheduledMachineStatus, keys};
+use fivespot_api::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus, keys};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -43,6 +43,8 @@ pub struct Done {
     pub blocked: Vec<Blocked>,
     /// How it stands with the taints of the Node, if this pass wrote them.
     pub tainted: Option<Tainted>,
+    /// Whether this pass disabled the schedule for a reclaim.
+    pub schedule_disabled: bool,
     /// What went wrong.
     pub failure: Option<Failure>,
 }
@@ -100,7 +102,7 @@ pub fn fold(
 ) -> ScheduledMachineStatus {
     let seen = situation.seen;
     let before = subject.before;
-    let standing = &with_failure(standing, done, subject);
+    let standing = &with_failure(standing, done, subject, situation);
     let schedule = situation.spec.ok().map(|it| &it.schedule);
     let node_stands = is_being_connected(situation, before);
     let health_stands = node_stands && [before.phase, Some(standing.phase)] == [Some(Phase::Active); 2];
@@ -171,7 +173,7 @@ fn is_being_connected(situation: &Situation<'_>, before: &ScheduledMachineStatus
 }
 
 /// Where a machine stands whose acts failed: what the status remembers stays, since nobody got further.
-fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Standing {
+fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>, situation: &Situation<'_>) -> Standing {
     let Some(failure) = &done.failure else { return standing.clone() };
     let before = subject.before;
     if failure.doing == Doing::Tainting {
@@ -184,11 +186,14 @@ fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Stand
         return Standing { ready: Ready::Error, message, ..standing.clone() };
     }
     // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
-    let (phase, ready) = if before.phase == Some(Phase::EmergencyRemove) {
-        (Phase::EmergencyRemove, Ready::EmergencyReclaim)
-    } else {
-        (Phase::Error, Ready::Error)
-    };
+    let reclaiming = before.phase == Some(Phase::EmergencyRemove);
+    let (phase, ready) =
+        if reclaiming { (Phase::EmergencyRemove, Ready::EmergencyReclaim) } else { (Phase::Error, Ready::Error) };
+    // The schedule is disabled once: what failed after it is no reason to undo what a person does about it.
+    let disabled = reclaiming
+        && (done.schedule_disabled || !situation.intent.enabled)
+        && standing.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
+    let as_far = |it: ReclaimStatus| ReclaimStatus { schedule_disabled: it.schedule_disabled || disabled, ..it };
     Standing {
         phase,
         ready,
@@ -196,7 +201,7 @@ fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>) -> Stand
         message: failure.why.clone(),
         refs: stored_refs(subject.name, before),
         shutdown_started_at: before.shutdown_started_at.as_ref().map(|it| it.0),
-        reclaim: before.reclaim.clone(),
+        reclaim: before.reclaim.clone().map(as_far),
         taints: None,
     }
 }

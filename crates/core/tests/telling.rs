@@ -181,3 +181,30 @@ fn a_look_that_failed_makes_nothing_valid_that_is_not() {
         assert_eq!(told.message.as_deref(), Some("no answer within 30 s"));
     }
 }
+
+#[test]
+fn a_schedule_that_a_reclaim_has_disabled_is_told_to_be_whatever_fails_after_it() {
+    let reclaim = json!({ "machineUID": "m1", "reason": "idea", "scheduleDisabled": false, "count": 1 });
+    // In the pass that fails, or in one before it, of which nothing was stored.
+    for in_this_pass in [true, false] {
+        let mut desk = object(&json!({ "phase": "EmergencyRemove", "observedGeneration": 1, "reclaim": reclaim }));
+        desk.spec.schedule.enabled = in_this_pass;
+        let scene = Scene::of(&desk, Slot::Ours(machine("any")));
+        let standing = scene.decided().standing;
+        let fails = |schedule_disabled: bool| {
+            let why = "cannot delete ConfigMap".to_owned();
+            let failure = Failure { doing: Doing::Removing, why, references: None };
+            let done = Done { failure: Some(failure), schedule_disabled, ..Done::default() };
+            (scene.folded(&standing, &done), done)
+        };
+        let before = desk.status.clone().unwrap();
+        let (after, done) = fails(in_this_pass);
+        assert!(after.reclaim.as_ref().unwrap().schedule_disabled, "a person's edit would be undone");
+        assert_eq!(condition(&after, "Scheduled").1, "EmergencyReclaimDisabledSchedule");
+        let told: Vec<Reason> = transitions(&before, &after, &done).into_iter().map(|it| it.reason).collect();
+        assert!(told.contains(&Reason::EmergencyReclaimDisabledSchedule), "{told:?}");
+        // Where it is what failed, nothing of it is told.
+        let (not_done, _) = fails(false);
+        assert_eq!(not_done.reclaim.unwrap().schedule_disabled, !in_this_pass);
+    }
+}

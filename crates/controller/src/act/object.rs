@@ -27,7 +27,9 @@ impl Pass<'_> {
     }
 
     pub(super) async fn disable_schedule(&mut self) -> Result<(), Trouble> {
-        self.patch_object(json!({ "spec": { "schedule": { "enabled": false } } })).await
+        self.patch_object(json!({ "spec": { "schedule": { "enabled": false } } })).await?;
+        self.done.schedule_disabled = true;
+        Ok(())
     }
 
     async fn patch_object(&mut self, patch: Value) -> Result<(), Trouble> {
