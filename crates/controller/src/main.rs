@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod serve;
 mod trouble;
+mod urgency;
 mod watch;
 mod workload;
 

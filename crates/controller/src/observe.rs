@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::queue::Key;
 
 pub(crate) use closer::pods_of;
-pub(crate) use node::recorded_taints;
+pub(crate) use node::{is_requested, recorded_taints};
 
 /// Who looks at an object and all that belongs to it.
 #[derive(Clone, Copy)]
@@ -109,6 +109,7 @@ fn health(machine: &cluster_api::Machine) -> Health {
     }
 }
 
-fn node_name(machine: &Machine) -> Option<String> {
+/// The Node that a Machine has become.
+pub(crate) fn node_name(machine: &Machine) -> Option<String> {
     machine.status.node_ref.as_ref().map(|it| it.name.clone()).filter(|it| !it.is_empty())
 }

@@ -2,7 +2,8 @@
 //!
 //! An object is due at once when something happened to it, or at an instant. Those that are due wait in the lane of their
 //! cluster, the most important first. Each lane takes so many at a time and no more, so that a cluster which answers
-//! slowly holds up none but its own, and no object is ever in two passes at once.
+//! slowly holds up none but its own, and no object is ever in two passes at once. Those that somebody waits for have lanes of
+//! their own, ahead of all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -32,6 +33,8 @@ impl std::fmt::Display for Key {
 pub(crate) struct Place {
     /// Those of one lane wait for each other.
     pub(crate) lane: String,
+    /// Somebody waits for it: it goes first, and waits for none but its like.
+    pub(crate) urgent: bool,
     /// Higher goes first.
     pub(crate) priority: u8,
 }
@@ -49,18 +52,31 @@ struct State {
     timers: BTreeSet<(Instant, Key)>,
     due_at: HashMap<Key, Instant>,
     /// Those that are due, in their lanes.
-    lanes: HashMap<String, BTreeSet<Waiting>>,
-    waiting: HashSet<Key>,
+    lanes: HashMap<Lane, BTreeSet<Waiting>>,
+    /// Where each of them waits, and since when.
+    waiting: HashMap<Key, (Place, u64)>,
     /// Those that are being looked at, each with its lane, and how many there are in each lane.
-    running: HashMap<Key, String>,
-    width: HashMap<String, usize>,
+    running: HashMap<Key, Lane>,
+    width: HashMap<Lane, usize>,
     /// Those to which something happened meanwhile.
     again: HashSet<Key>,
     /// So that of two as important the one that came first goes first.
     sequence: u64,
 }
 
-type Waiting = (Reverse<u8>, u64, Key);
+/// The name of a lane, and whether it is that of the urgent.
+type Lane = (String, bool);
+type Waiting = (Reverse<bool>, Reverse<u8>, u64, Key);
+
+impl Place {
+    fn lane(&self) -> Lane {
+        (self.lane.clone(), self.urgent)
+    }
+
+    fn of(&self, key: &Key, sequence: u64) -> Waiting {
+        (Reverse(self.urgent), Reverse(self.priority), sequence, key.clone())
+    }
+}
 
 impl Queue {
     /// A queue that gives out at most `lane_width` objects of a lane at a time.
@@ -82,9 +98,14 @@ impl Queue {
     /// The next object to look at. `place` says where an object waits.
     pub(crate) async fn next(&self, place: impl Fn(&Key) -> Place) -> Key {
         loop {
+            let due = self.lock().take_due(Instant::now());
+            // Where they wait is asked without a lock: whoever answers may have to look at what somebody holds who pushes.
+            let placed: Vec<(Key, Place)> = due.into_iter().map(|key| (key.clone(), place(&key))).collect();
             let until = {
                 let mut state = self.lock();
-                state.collect_due(Instant::now(), &place);
+                for (key, place) in placed {
+                    state.enter(key, place);
+                }
                 if let Some(key) = state.take(self.lane_width) {
                     return key;
                 }
@@ -134,9 +155,6 @@ impl Queue {
 
 impl State {
     fn set_timer(&mut self, key: Key, at: Instant) {
-        if self.waiting.contains(&key) {
-            return;
-        }
         match self.due_at.get(&key) {
             Some(earlier) if *earlier <= at => return,
             Some(later) => {
@@ -149,26 +167,54 @@ impl State {
         self.timers.insert((at, key));
     }
 
-    fn collect_due(&mut self, now: Instant, place: impl Fn(&Key) -> Place) {
+    /// Those that are due and nobody looks at; who is looked at is due again when that is over.
+    fn take_due(&mut self, now: Instant) -> Vec<Key> {
+        let mut due = Vec::new();
         while let Some((at, key)) = self.timers.first().cloned() {
             if at > now {
-                return;
+                break;
             }
             self.timers.pop_first();
             self.due_at.remove(&key);
             if self.running.contains_key(&key) {
                 self.again.insert(key);
-                continue;
+            } else {
+                due.push(key);
             }
-            let Place { lane, priority } = place(&key);
-            self.sequence += 1;
-            self.lanes.entry(lane).or_default().insert((Reverse(priority), self.sequence, key.clone()));
-            self.waiting.insert(key);
+        }
+        due
+    }
+
+    /// Has one wait in its place. One that waits already keeps its turn, and moves if what happened made it more urgent.
+    fn enter(&mut self, key: Key, place: Place) {
+        let sequence = match self.waiting.get(&key) {
+            Some((before, _)) if *before == place => return,
+            Some((before, sequence)) => {
+                let (before, sequence) = (before.clone(), *sequence);
+                self.leave(&before.lane(), &before.of(&key, sequence));
+                sequence
+            }
+            None => {
+                self.sequence += 1;
+                self.sequence
+            }
+        };
+        self.lanes.entry(place.lane()).or_default().insert(place.of(&key, sequence));
+        self.waiting.insert(key, (place, sequence));
+    }
+
+    /// Takes one out of a lane in which it waits.
+    fn leave(&mut self, lane: &Lane, one: &Waiting) {
+        if let Some(waiting) = self.lanes.get_mut(lane) {
+            waiting.remove(one);
+            if waiting.is_empty() {
+                self.lanes.remove(lane);
+            }
         }
     }
 
     fn take(&mut self, lane_width: usize) -> Option<Key> {
-        let free = |lane: &String| self.width.get(lane).is_none_or(|it| *it < lane_width);
+        let free = |lane: &Lane| self.width.get(lane).is_none_or(|it| *it < lane_width);
         let (first, lane) = self
             .lanes
             .iter()
@@ -176,13 +222,8 @@ impl State {
             .filter_map(|(lane, waiting)| waiting.first().map(|first| (first, lane)))
             .min()
             .map(|(first, lane)| (first.clone(), lane.clone()))?;
-        if let Some(waiting) = self.lanes.get_mut(&lane) {
-            waiting.remove(&first);
-            if waiting.is_empty() {
-                self.lanes.remove(&lane);
-            }
-        }
-        let key = first.2;
+        self.leave(&lane, &first);
+        let key = first.3;
         self.waiting.remove(&key);
         *self.width.entry(lane.clone()).or_default() += 1;
         self.running.insert(key.clone(), lane);
@@ -201,7 +242,7 @@ mod tests {
     /// `slow-3` waits in lane `slow` with priority 3.
     fn place(key: &Key) -> Place {
         let (lane, priority) = key.name.split_once('-').unwrap();
-        Place { lane: lane.to_owned(), priority: priority.parse().unwrap() }
+        Place { lane: lane.to_owned(), urgent: false, priority: priority.parse().unwrap() }
     }
 
     async fn soon(queue: &Queue) -> Option<String> {
@@ -231,6 +272,25 @@ mod tests {
         assert_eq!(soon(&queue).await, None);
         queue.done(&key("slow-9"), None);
         assert_eq!(soon(&queue).await.as_deref(), Some("slow-8"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_waited_for_goes_before_all_others_and_past_a_lane_that_is_full() {
+        let queue = Queue::new(1);
+        for name in ["a-9", "a-8", "a-1", "b-7"] {
+            queue.push(key(name));
+        }
+        assert_eq!(soon(&queue).await.as_deref(), Some("a-9"));
+        // It waits already when somebody begins to wait for it.
+        queue.push(key("a-1"));
+        let urgent = |it: &Key| Place { urgent: it.name == "a-1", ..place(it) };
+        assert_eq!(queue.next(urgent).await, key("a-1"));
+        assert_eq!(queue.next(urgent).await, key("b-7"));
+        for name in ["a-9", "a-1", "b-7"] {
+            queue.done(&key(name), None);
+        }
+        assert_eq!(soon(&queue).await.as_deref(), Some("a-8"));
+        assert_eq!(soon(&queue).await, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use fivespot_api::ScheduledMachine;
 use fivespot_core::decide::{Situation, decide};
 use fivespot_core::intent::Intent;
 use fivespot_core::observed::Observed;
-use fivespot_core::patience::{Kind, Patience, Verdict};
+use fivespot_core::patience::{Kind, LONGEST_EJECT, Patience, Verdict};
 use fivespot_core::plan::{Decision, Plan};
 use fivespot_core::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::observe::Eye;
 use crate::queue::Key;
 use crate::trouble::{MANAGEMENT, Trouble, within};
+use crate::urgency::is_urgent;
 
 /// A stepped clock or a suspended host is noticed after this long at the latest.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
@@ -58,7 +59,9 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Next {
             }
         };
         context.remember(key, patience);
-        return Next { again: Some(until(at, now).min(LONGEST_SLEEP)), result: "failed" };
+        let urgent = context.objects.get(&key.namespace, &key.name).is_some_and(|it| is_urgent(context, key, &it));
+        let longest = if urgent { LONGEST_EJECT.unsigned_abs() } else { LONGEST_SLEEP };
+        return Next { again: Some(until(at, now).min(longest)), result: "failed" };
     }
     let Some(object) = context.objects.get(&key.namespace, &key.name) else {
         context.forget(key);

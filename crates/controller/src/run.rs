@@ -24,6 +24,7 @@ use crate::options::Options;
 use crate::queue::{Key, Place, Queue};
 use crate::reconcile::reconcile;
 use crate::serve::{self, Health};
+use crate::urgency::is_urgent;
 use crate::watch::{self, Gone};
 use crate::workload::{Means, Workloads};
 
@@ -138,6 +139,7 @@ fn place(context: &Context, key: &Key) -> Place {
     let object = context.objects.get(&key.namespace, &key.name);
     object.map_or_else(Place::default, |object: Arc<ScheduledMachine>| Place {
         lane: format!("{}/{}", key.namespace, object.spec.cluster_name),
+        urgent: is_urgent(context, key, &object),
         priority: object.spec.priority,
     })
 }

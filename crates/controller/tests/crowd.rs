@@ -73,6 +73,43 @@ async fn two_hundred_that_waited_for_the_controller_come_in_with_six_requests_ea
     test.close().await;
 }
 
+/// An owner does not wait until everybody else's machine is there.
+#[tokio::test]
+async fn a_machine_that_is_wanted_back_goes_before_a_crowd_that_comes() {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let testbed = testbed().await;
+    let test = testbed.namespace("crowd and owner").await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    // With one write at a time the crowd has to wait.
+    let _controller =
+        Controller::start_with(testbed, &["--namespace", &test.name, "--max-concurrent-writes", "1"]).await;
+    let desk = Desk::new(&test, "desk");
+    desk.create(&always(), &json!({ "killIfCommands": ["java"], "priority": 1 })).await;
+    desk.runs().await;
+    let slow = Behaviour { infrastructure: Step::Never, ..Behaviour::default() };
+    testbed.fleet().await.provider.behave_in(&test.name, slow);
+
+    let mark = testbed.audit().mark();
+    let names: Vec<String> = (0..CROWD).map(|it| format!("crowd-{it:03}")).collect();
+    stream::iter(&names)
+        .for_each_concurrent(16, async |name| {
+            Desk::new(&test, name).create(&always(), &json!({ "priority": 99 })).await;
+        })
+        .await;
+    let asked = json!({ "metadata": { "annotations": { "5spot.finos.org/reclaim-requested": "true" } } });
+    desk.nodes().patch(&desk.node_name(), &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
+    for name in &names {
+        Desk::new(&test, name).reaches(Phase::Active).await;
+    }
+    desk.until("given back", |it| it.reclaim.is_some()).await;
+    testbed.audit().caught_up(&test.client).await;
+    let sent = testbed.audit().since(mark).by(CONTROLLER).in_namespace(&test.name).on("machines").writes().succeeded();
+    let deleted = sent.0.iter().position(|it| it.verb == "delete").unwrap();
+    let made = sent.0.iter().skip(deleted).filter(|it| it.verb == "create").count();
+    assert!(made > CROWD / 4, "only {made} were made after the owner's machine was let go");
+    test.close().await;
+}
+
 #[tokio::test]
 async fn a_hundred_idle_machines_with_live_nodes_cost_no_request_and_an_edit_is_still_acted_on() {
     let _turn = ONE_AT_A_TIME.lock().await;

@@ -14,6 +14,8 @@ const FIRST: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 /// The first wait after something that comes right by itself, such as an API server that is restarted.
 const FIRST_HICCUP: SignedDuration = SignedDuration::from_secs(1);
+/// The longest wait after one where somebody waits for the machine to be out.
+pub const LONGEST_EJECT: SignedDuration = SignedDuration::from_secs(5);
 /// How many of those are nobody's business.
 const HICCUPS: u32 = 3;
 /// How often in a row a look may have been too early before something else must be wrong.
@@ -80,6 +82,8 @@ impl Patience {
         let again_at = match kind {
             Kind::Stale if quiet => after(now, first, 0),
             Kind::Hiccup if quiet => after(now, first, before),
+            // An API server that is back must not find that it has been given up for minutes.
+            Kind::Hiccup if is_eject(actions) => now.saturating_add(LONGEST_EJECT).unwrap_or(Timestamp::MAX),
             Kind::Stale | Kind::Hiccup | Kind::Refusal => after(now, FIRST, before - quietly),
         };
         // What was only looked at too early may be tried as soon as there is news.
@@ -150,6 +154,11 @@ fn gist(actions: &[Action]) -> Vec<Action> {
     actions.iter().map(gist_of).collect()
 }
 
+/// Whether somebody waits for what these acts come to: only an eject does things side by side.
+fn is_eject(actions: &[Action]) -> bool {
+    actions.iter().any(|it| matches!(it, Action::Together(_)))
+}
+
 /// `first`, doubled for every time before, at most the longest wait, from now on.
 fn after(now: Timestamp, first: SignedDuration, times: u32) -> Timestamp {
     let doubled = 2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor));
@@ -185,6 +194,18 @@ mod tests {
         assert_eq!(verdicts.iter().map(|it| wait(*it)).collect::<Vec<_>>(), [1, 2, 4, 30, 60, 120]);
         assert!(verdicts[..3].iter().all(|it| matches!(it, Verdict::Soon(_))));
         assert!(verdicts[3..].iter().all(|it| matches!(it, Verdict::Report(_))));
+    }
+
+    #[test]
+    fn an_owner_does_not_wait_for_minutes_for_an_api_server_that_was_away() {
+        let eject = [Action::Together(vec![vec![Action::Mark(crate::observed::Marks::ALL)], vec![Action::Cordon]])];
+        let mut patience = Patience::default();
+        let waits: Vec<i64> = (0..6).map(|_| wait(patience.failed(&eject, Kind::Hiccup, now()))).collect();
+        assert_eq!(waits, [1, 2, 4, 5, 5, 5]);
+        // What is refused is refused until somebody does something about it.
+        let mut patience = Patience::default();
+        let waits: Vec<i64> = (0..3).map(|_| wait(patience.failed(&eject, Kind::Refusal, now()))).collect();
+        assert_eq!(waits, [30, 60, 120]);
     }
 
     #[test]

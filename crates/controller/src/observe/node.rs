@@ -42,7 +42,6 @@ pub(super) fn ours(eye: &Eye<'_>, machine: &Machine, node: &v1::Node) -> Node {
     }
     let annotation = |key: &str| node.annotations().get(key).cloned();
     let closed = node.spec.as_ref().and_then(|it| it.unschedulable) == Some(true);
-    let requested = annotation(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED);
     Node::Ours(OurNode {
         name: node.name_any(),
         uid: node.uid().unwrap_or_default(),
@@ -53,7 +52,7 @@ pub(super) fn ours(eye: &Eye<'_>, machine: &Machine, node: &v1::Node) -> Node {
             (true, Some(_)) => Cordon::Ours,
             (true, None) => Cordon::Others,
         },
-        reclaim: requested.then(|| ReclaimRequest {
+        reclaim: is_requested(node).then(|| ReclaimRequest {
             reason: annotation(keys::RECLAIM_REASON_ANNOTATION),
             at: annotation(keys::RECLAIM_REQUESTED_AT_ANNOTATION).and_then(|it| it.parse().ok()),
         }),
@@ -61,6 +60,11 @@ pub(super) fn ours(eye: &Eye<'_>, machine: &Machine, node: &v1::Node) -> Node {
         taints: node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default(),
         recorded_taints: recorded_taints(node),
     })
+}
+
+/// Whether the agent on a Node asks for it. Only the literal word counts.
+pub(crate) fn is_requested(node: &v1::Node) -> bool {
+    node.annotations().get(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED)
 }
 
 /// The agent on a Node. What it is told is looked for only where it may have been told something, or is to be.
