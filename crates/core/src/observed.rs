@@ -287,6 +287,24 @@ pub struct ReclaimRequest {
     pub at: Option<Timestamp>,
 }
 
+/// How many characters of a reason are passed on: more than the agent ever writes.
+const LONGEST_REASON: usize = 300;
+
+impl ReclaimRequest {
+    /// What the annotations of a Node say. Whoever can write them may say what they like, and it ends up in the status: a
+    /// reason that is too long for it, or a time that it has no form for, must not keep a machine from its owner.
+    pub fn said(reason: Option<&str>, at: Option<&str>) -> Self {
+        let line = |it: &str| {
+            let line: String =
+                it.chars().map(|it| if it.is_control() { ' ' } else { it }).take(LONGEST_REASON).collect();
+            let cut = it.chars().nth(LONGEST_REASON).is_some();
+            if cut { line + "…" } else { line }
+        };
+        let at = at.and_then(|it| it.parse::<Timestamp>().ok());
+        ReclaimRequest { reason: reason.map(line), at: at.filter(|it| *it >= Timestamp::UNIX_EPOCH) }
+    }
+}
+
 /// The pods of the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pods {
@@ -322,6 +340,31 @@ impl NodePod {
         match self.verdict {
             Verdict::Evict | Verdict::Await => true,
             Verdict::Leave(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_agent_writes_is_passed_on_as_it_is() {
+        let longest = format!("process-match: {}", "é".repeat(256));
+        let request = ReclaimRequest::said(Some(&longest), Some("2026-04-20T21:45:00Z"));
+        assert_eq!((request.reason, request.at), (Some(longest), "2026-04-20T21:45:00Z".parse().ok()));
+        assert_eq!(ReclaimRequest::said(None, None), ReclaimRequest { reason: None, at: None });
+    }
+
+    #[test]
+    fn what_somebody_else_writes_is_a_short_line_and_a_time_that_can_be_stored() {
+        let long = "a\nb\u{1b}".repeat(100_000);
+        let reason = ReclaimRequest::said(Some(&long), None).reason.unwrap();
+        assert!(reason.starts_with("a b ") && reason.ends_with('…'), "{reason}");
+        assert_eq!(reason.chars().count(), LONGEST_REASON + 1);
+        // No API server takes a year before the first one, and no clock shows it.
+        for at in ["-000001-01-01T00:00:00Z", "yesterday", ""] {
+            assert_eq!(ReclaimRequest::said(None, Some(at)).at, None, "{at}");
         }
     }
 }

@@ -52,9 +52,9 @@ pub(super) fn ours(eye: &Eye<'_>, machine: &Machine, node: &v1::Node) -> Node {
             (true, Some(_)) => Cordon::Ours,
             (true, None) => Cordon::Others,
         },
-        reclaim: is_requested(node).then(|| ReclaimRequest {
-            reason: annotation(keys::RECLAIM_REASON_ANNOTATION),
-            at: annotation(keys::RECLAIM_REQUESTED_AT_ANNOTATION).and_then(|it| it.parse().ok()),
+        reclaim: is_requested(node).then(|| {
+            let (reason, at) = (keys::RECLAIM_REASON_ANNOTATION, keys::RECLAIM_REQUESTED_AT_ANNOTATION);
+            ReclaimRequest::said(annotation(reason).as_deref(), annotation(at).as_deref())
         }),
         agent: agent(eye, node),
         taints: node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default(),

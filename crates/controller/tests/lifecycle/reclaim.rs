@@ -58,8 +58,11 @@ async fn looked_after(desk: &Desk<'_>) {
 
 /// What the agent writes when a program is found.
 async fn ask(desk: &Desk<'_>) {
-    let annotations =
-        json!({ REQUESTED: "true", REASON: "process-match: java", REQUESTED_AT: jiff::Timestamp::now().to_string() });
+    ask_for(desk, "process-match: java", &jiff::Timestamp::now().to_string()).await;
+}
+
+async fn ask_for(desk: &Desk<'_>, reason: &str, at: &str) {
+    let annotations = json!({ REQUESTED: "true", REASON: reason, REQUESTED_AT: at });
     let patch = json!({ "metadata": { "annotations": annotations } });
     desk.nodes().patch(&desk.node_name(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
@@ -220,6 +223,20 @@ async fn a_program_that_goes_on_running_is_one_reclaim() {
         if notes.iter().any(|it| it.contains("given back to its owner again")) { Ok(()) } else { Err(json!(notes)) }
     })
     .await;
+    test.close().await;
+}
+
+/// Whoever can write a Node can write more than an agent does, and still it is a request.
+#[tokio::test]
+async fn a_request_that_no_status_could_hold_is_a_request() {
+    let (test, _controller) = a_cluster("too much").await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &java()).await;
+    desk.runs().await;
+    looked_after(&desk).await;
+    ask_for(&desk, &"\u{1}".repeat(200_000), "-000001-01-01T00:00:00Z").await;
+    let reclaim = is_given_back(&desk).await.reclaim.unwrap();
+    assert!(reclaim.reason.unwrap().len() < 400 && reclaim.requested_at.is_none());
     test.close().await;
 }
 

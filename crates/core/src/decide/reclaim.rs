@@ -85,7 +85,7 @@ fn record(situation: &Situation<'_>, schedule: Schedule) -> Option<ReclaimStatus
             reason: request.reason.clone(),
             requested_at: request.at.map(Time),
             schedule_disabled: false,
-            count: before.map_or(0, |it| it.count) + 1,
+            count: before.map_or(0, |it| it.count).saturating_add(1),
         }),
         Some(_) | None => before.cloned(),
     };
