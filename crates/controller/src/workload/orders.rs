@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use crate::cache::{Cache, Heard};
 use crate::lock::lock;
 use crate::pauses::Pauses;
+use crate::trouble::gist;
 
 /// What is known of the orders of one agent.
 pub(crate) enum Posted {
@@ -71,9 +72,13 @@ impl Board {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                let why = fivespot_entry::chain(&error);
-                tracing::warn!(error = why, namespace = %self.namespace, "the watch of the agents' orders failed");
-                return if lock(&self.trouble).replace(why).is_none() { Concerns::All } else { Concerns::Nobody };
+                let why = gist(&fivespot_entry::chain(&error));
+                let before = lock(&self.trouble).replace(why.clone());
+                // A cluster that goes on to say no is asked again and again, and that is no news.
+                if before.as_ref() != Some(&why) {
+                    tracing::warn!(error = why, namespace = %self.namespace, "the watch of the agents' orders failed");
+                }
+                return if before.is_none() { Concerns::All } else { Concerns::Nobody };
             }
         };
         let heard = self.cache.hear(event.modify(|it| it.metadata.managed_fields = None));
@@ -112,4 +117,23 @@ pub(crate) fn text<'a>(orders: &'a ConfigMap, node: &Node) -> Option<&'a str> {
         orders.owner_references().iter().any(|it| it.kind == "Node" && Some(&it.uid) == node.metadata.uid.as_ref());
     let data = orders.data.as_ref().filter(|it| owned && it.len() == 1)?;
     data.get(keys::RECLAIM_CONFIG_KEY).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cluster_says_that_does_not_let_us_read_is_passed_on_in_short_and_calls_everybody_once() {
+        let board = Board::new("5spot-system".into());
+        let says_no = || {
+            let status =
+                kube::core::Status::failure(&format!("no\n{}", "!".repeat(1_000_000)), "Forbidden").with_code(403);
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+        };
+        assert!(matches!(board.hear(says_no()), Concerns::All));
+        assert!(matches!(board.hear(says_no()), Concerns::Nobody));
+        let Posted::Unreadable(why) = board.of("n1") else { panic!("it cannot be read") };
+        assert!(why.len() < 500 && why.contains("no"), "{why}");
+    }
 }
