@@ -1,5 +1,5 @@
-//! A proxy before an API server that kills a program right after the write of your choice, loses its answer, or holds one
-//! of the two back.
+//! A proxy before an API server that kills a program right after the write of your choice, loses its answer, holds one
+//! of the two back, or refuses it in the API server's place. It speaks HTTP/1.1 only.
 //!
 //! Writes are let through one at a time, each when the one before has been answered. So "after the third write" is one
 //! moment and not several: the third has been carried out, the fourth has not been heard of, and whoever sent the third
@@ -14,18 +14,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use http::StatusCode;
 use tokio::sync::oneshot;
 
 pub use self::ledger::Write;
 
-use self::ledger::{Ledger, Mishap};
+use self::ledger::{Ledger, Mishap, Refusal};
 use crate::control_plane::{ControlPlane, StartError};
 
 /// A running proxy, with a thread and a runtime of its own. It ends when dropped.
 ///
 /// # Guarantees
-/// Writes (POST, PUT, PATCH, DELETE) of a client that calls itself `5spot/…` are counted, Events aside. After a kill no
-/// request is passed on that comes from a connection of the time before it.
+/// Writes (POST, PUT, PATCH, DELETE) of a client that calls itself `5spot/…` or `5spot-reclaim-agent/…` are counted, Events
+/// aside. After a kill no request is passed on that comes from a connection of the time before it.
 ///
 /// # Assumptions
 /// One program at a time counts: two that call themselves so are counted together.
@@ -97,7 +98,13 @@ impl FaultProxy {
         self.ledger.release();
     }
 
-    /// Kills nobody, and loses nothing.
+    /// Refuses the next writes, so many of them, with this status and the request to wait for so many seconds. The API
+    /// server does not get them.
+    pub fn refuse(&self, times: usize, status: StatusCode, retry_after: Option<u32>) {
+        self.ledger.refuse(times, Refusal { status, retry_after });
+    }
+
+    /// Kills nobody, loses nothing and refuses nothing.
     pub fn spare(&self) {
         self.ledger.disarm();
     }

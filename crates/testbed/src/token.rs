@@ -25,13 +25,22 @@ impl ControlPlane {
         name: &str,
         node: &str,
     ) -> Result<Access, kube::Error> {
-        let bound = BoundObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.to_owned()),
-            uid: None,
-        };
-        request(self.admin(), namespace, name, Some(bound)).await
+        request(self.admin(), namespace, name, Some(bound_to("Node", node))).await
+    }
+
+    /// The same with a token bound to a pod of its namespace, as a kubelet mounts it: it names the pod's Node too, and is
+    /// refused once the pod is gone.
+    pub async fn service_account_in_pod(&self, namespace: &str, name: &str, pod: &str) -> Result<Access, kube::Error> {
+        request(self.admin(), namespace, name, Some(bound_to("Pod", pod))).await
+    }
+}
+
+fn bound_to(kind: &str, name: &str) -> BoundObjectReference {
+    BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        name: Some(name.to_owned()),
+        uid: None,
     }
 }
 

@@ -64,6 +64,13 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 409), "{refused}");
     assert!(!proxy.holds_request());
 
+    // Two that the API server does not get. Of other statuses the client would try again by itself.
+    proxy.refuse(2, StatusCode::INTERNAL_SERVER_ERROR, Some(7));
+    for _ in 0..2 {
+        maps.create(&PostParams::default(), &named("f")).await.unwrap_err();
+    }
+    maps.create(&PostParams::default(), &named("f")).await.unwrap();
+
     let path = format!("/api/v1/namespaces/{}/configmaps", test.name);
     let writes: Vec<_> = proxy.writes().into_iter().map(|it| (it.method, it.path, it.status)).collect();
     assert_eq!(
@@ -74,6 +81,9 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
             (Method::DELETE, format!("{path}/c"), StatusCode::NOT_FOUND),
             (Method::POST, path.clone(), StatusCode::CREATED),
             (Method::POST, path.clone(), StatusCode::CONFLICT),
+            (Method::POST, path.clone(), StatusCode::INTERNAL_SERVER_ERROR),
+            (Method::POST, path.clone(), StatusCode::INTERNAL_SERVER_ERROR),
+            (Method::POST, path.clone(), StatusCode::CREATED),
         ]
     );
     test.close().await;

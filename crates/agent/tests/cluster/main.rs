@@ -6,6 +6,7 @@ mod away;
 mod gate;
 mod orders;
 mod probe;
+mod refusals;
 mod stage;
 
 use serde_json::json;

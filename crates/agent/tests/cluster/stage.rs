@@ -9,7 +9,7 @@ use std::time::Duration;
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions};
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,7 +49,7 @@ pub(crate) async fn plane(name: &str) -> ControlPlane {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/overlays/workload-cluster");
     plane.apply(&shipped).await.unwrap();
     for node in ["policy", "other"] {
-        make_node(&plane, node, &json!({ "annotations": { "kept": "yes" } })).await;
+        make_node(&plane, node, "nobody", &json!({ "annotations": { "kept": "yes" } })).await;
     }
     let account = plane.service_account_on_node(NAMESPACE, ACCOUNT, "policy").await.unwrap();
     let nodes: Api<Node> = Api::all(account.client());
@@ -68,12 +68,12 @@ pub(crate) async fn shared() -> &'static ControlPlane {
     SHARED.get_or_init(async || plane("agent").await).await
 }
 
-async fn make_node(plane: &ControlPlane, name: &str, metadata: &Value) {
+async fn make_node(plane: &ControlPlane, name: &str, machine_id: &str, metadata: &Value) {
     let nodes: Api<Node> = Api::all(plane.client());
     let mut node = json!({ "metadata": metadata });
     node["metadata"]["name"] = name.into();
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
-    let status = json!({ "status": { "nodeInfo": { "machineID": format!("machine-of-{name}") } } });
+    let status = json!({ "status": { "nodeInfo": { "machineID": machine_id } } });
     nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 }
 
@@ -92,7 +92,7 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) async fn with_metadata(plane: &'a ControlPlane, node: &str, metadata: &Value) -> Self {
-        make_node(plane, node, metadata).await;
+        make_node(plane, node, &format!("machine-of-{node}"), metadata).await;
         let access = plane.service_account_on_node(NAMESPACE, ACCOUNT, node).await.unwrap();
         let directory = TempDir::new().unwrap();
         std::fs::write(directory.path().join("kubeconfig"), access.kubeconfig()).unwrap();
@@ -108,6 +108,35 @@ impl<'a> Stage<'a> {
     pub(crate) fn reach_at(&self, server: &str) {
         let kubeconfig = self.access.kubeconfig().replace(self.access.server(), server);
         std::fs::write(self.path("kubeconfig"), kubeconfig).unwrap();
+    }
+
+    /// A pod on the Node, as the agent's is, and the access that a kubelet would mount into it. Unlike the other one it
+    /// outlives the Node, and ends with the pod.
+    pub(crate) async fn pod(&self, name: &str) -> Access {
+        let container = json!({ "name": "agent", "image": "localhost/none" });
+        let spec = json!({ "serviceAccountName": ACCOUNT, "nodeName": self.node, "containers": [container] });
+        let pod = json!({ "metadata": { "name": name }, "spec": spec });
+        let pod = serde_json::from_value(pod).unwrap();
+        self.pods().create(&PostParams::default(), &pod).await.unwrap();
+        self.plane.service_account_in_pod(NAMESPACE, ACCOUNT, name).await.unwrap()
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.plane.client(), NAMESPACE)
+    }
+
+    /// The agent's access from now on.
+    pub(crate) fn act_as(&self, access: &Access) {
+        std::fs::write(self.path("kubeconfig"), access.kubeconfig()).unwrap();
+    }
+
+    pub(crate) async fn remove_node(&self) {
+        Api::<Node>::all(self.plane.client()).delete(&self.node, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// A Node of the same name.
+    pub(crate) async fn make_node_again(&self, machine_id: &str) {
+        make_node(self.plane, &self.node, machine_id, &json!({ "annotations": { "kept": "yes" } })).await;
     }
 
     pub(crate) fn pretend_to_be(&self, machine_id: &str) {

@@ -10,19 +10,27 @@ use tokio::sync::Notify;
 use super::killing::kill;
 
 /// How a client calls itself whose writes count.
-const COUNTED: &str = "5spot/";
+const COUNTED: [&str; 2] = ["5spot/", "5spot-reclaim-agent/"];
 /// Where Events are written. They are told behind the work, so no two runs have them at the same place.
 const EVENTS: &str = "/apis/events.k8s.io/";
 
-/// One write that the API server answered.
+/// One write that was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// POST, PUT, PATCH or DELETE.
     pub method: Method,
     /// The path, without the query.
     pub path: String,
-    /// What the API server answered.
+    /// What the API server answered, or the proxy in its place.
     pub status: StatusCode,
+}
+
+/// The answer to a write that the API server does not get.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    /// How long to wait before the next, in seconds.
+    pub(super) retry_after: Option<u32>,
 }
 
 /// What was counted, and what is to happen.
@@ -37,6 +45,8 @@ pub(super) struct Ledger {
 struct State {
     writes: Vec<Write>,
     mishap: Option<(usize, Mishap)>,
+    /// How many of the next writes are refused, and how.
+    refusals: Option<(usize, Refusal)>,
     life: Life,
     /// Whether a write is kept from the API server.
     holds_request: bool,
@@ -79,8 +89,22 @@ impl Ledger {
         state.mishap = Some((after, mishap));
     }
 
+    /// Has the next writes refused, so many of them.
+    pub(super) fn refuse(&self, times: usize, refusal: Refusal) {
+        self.lock().refusals = Some((times, refusal));
+    }
+
+    /// How the next write is refused, if it is.
+    pub(super) fn refusal_of_next(&self) -> Option<Refusal> {
+        let mut state = self.lock();
+        let (left, refusal) = state.refusals.as_mut().filter(|(left, _)| *left > 0)?;
+        *left -= 1;
+        Some(*refusal)
+    }
+
     pub(super) fn disarm(&self) {
-        self.lock().mishap = None;
+        let mut state = self.lock();
+        (state.mishap, state.refusals) = (None, None);
     }
 
     /// Waits until what is held may go.
@@ -141,7 +165,8 @@ impl Ledger {
 
 /// Whether a request comes from a program whose writes count.
 pub(super) fn is_ours(request: &Parts) -> bool {
-    request.headers.get(USER_AGENT).is_some_and(|it| it.as_bytes().starts_with(COUNTED.as_bytes()))
+    let name = request.headers.get(USER_AGENT).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    COUNTED.iter().any(|it| name.starts_with(it.as_bytes()))
 }
 
 /// Whether a request is a write that counts.
@@ -165,6 +190,7 @@ mod tests {
         let node = "/api/v1/nodes/n1";
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             assert!(counts(&request(method.clone(), node, "5spot/0.1.0")));
+            assert!(counts(&request(method.clone(), node, "5spot-reclaim-agent/0.1.0")));
             assert!(!counts(&request(method, node, "manager/v1.13")));
         }
         assert!(!counts(&request(Method::GET, node, "5spot/0.1.0")));

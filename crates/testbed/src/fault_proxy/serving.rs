@@ -4,9 +4,11 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use http::header::RETRY_AFTER;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
-use hyper::body::Incoming;
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
@@ -17,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, oneshot};
 use tokio_rustls::TlsAcceptor;
 
-use super::ledger::{Answer, Ledger, Life, Write, counts, is_ours};
+use super::ledger::{Answer, Ledger, Life, Refusal, Write, counts, is_ours};
 use crate::access::Access;
 use crate::certificates::Identity;
 use crate::tls::acceptor;
@@ -72,6 +74,9 @@ where
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
 }
 
+/// What the API server answers, or the proxy by itself.
+type Body = Either<Incoming, Full<Bytes>>;
+
 /// The way to the API server.
 struct Way<C> {
     client: Client<C, Incoming>,
@@ -87,7 +92,7 @@ where
 {
     /// Passes a request on, with all its headers, and gives the answer, as it comes. An error ends the connection
     /// without one.
-    async fn pass_on(&self, request: Request<Incoming>, life: Life) -> io::Result<Response<Incoming>> {
+    async fn pass_on(&self, request: Request<Incoming>, life: Life) -> io::Result<Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let (ours, write) = (is_ours(&parts), counts(&parts));
         let path = parts.uri.path().to_owned();
@@ -101,6 +106,10 @@ where
             self.ledger.next_may_go().await;
         }
         self.still_alive(ours, life)?;
+        if write && let Some(refusal) = self.ledger.refusal_of_next() {
+            self.ledger.record(Write { method, path, status: refusal.status });
+            return refused(refusal).map_err(io::Error::other);
+        }
         let answer = self.client.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
         if write {
             match self.ledger.record(Write { method, path, status: answer.status() }) {
@@ -110,11 +119,20 @@ where
             }
         }
         self.still_alive(ours, life)?;
-        Ok(answer)
+        Ok(answer.map(Either::Left))
     }
 
     fn still_alive(&self, ours: bool, life: Life) -> io::Result<()> {
         let dead = ours && self.ledger.life() != life;
         if dead { Err(io::Error::other("it has been killed")) } else { Ok(()) }
     }
+}
+
+/// A few words and no more, as from a load balancer.
+fn refused(refusal: Refusal) -> Result<Response<Body>, http::Error> {
+    let mut answer = Response::builder().status(refusal.status);
+    if let Some(seconds) = refusal.retry_after {
+        answer = answer.header(RETRY_AFTER, seconds);
+    }
+    answer.body(Either::Right(Full::from("not now\n")))
 }
