@@ -6,10 +6,11 @@
 //! An answer that does not come must not hold up the request once the API server is back. So a first attempt may take
 //! its time, and when it is silent others follow it, each on a connection of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fivespot_api::keys;
-use http::StatusCode;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
@@ -31,9 +32,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What may pass by itself is tried again soon, what takes a person later.
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(30);
-/// Too much to do, or somebody else has written the Node meanwhile.
-const PASSING: [StatusCode; 3] =
-    [StatusCode::TOO_MANY_REQUESTS, StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY];
+/// A pause that the API server asks for is made up to here: somebody waits for their machine.
+const AS_ASKED: Duration = Duration::from_secs(5);
+/// Reasons that change with each attempt (a load balancer numbers its answers) are told so often.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// So much of an answer is told. It may be a page that was made for a browser.
+const TOLD: usize = 1000;
+/// Somebody else has written the Node meanwhile.
+const PASSING: [StatusCode; 2] = [StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY];
 /// How often a stored request is looked at until it is cleared. The account may not watch Nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -54,9 +60,9 @@ pub(crate) struct AnotherMachine {
 enum Trouble {
     #[error(transparent)]
     AnotherMachine(AnotherMachine),
-    /// No answer, or one that may be another the next time.
+    /// No answer, or one that may be another the next time, after this pause at least.
     #[error("{0}")]
-    Passing(String),
+    Passing(String, Duration),
     /// It stays so until somebody does something.
     #[error("{0}")]
     Lasting(String),
@@ -95,25 +101,29 @@ pub(crate) struct Store {
 impl Store {
     /// Ends when it is stored.
     pub(crate) async fn request(self, wanted: Wanted) -> Result<(), AnotherMachine> {
-        let (mut backoff, mut last, mut told) = (Backoff::new(), SOON, String::new());
+        let (mut backoff, mut last, mut told) = (Backoff::new(), SOON, None);
         loop {
-            let (trouble, most) = match self.attempt(&wanted).await {
+            let (trouble, least, most) = match self.attempt(&wanted).await {
                 Ok(()) => return Ok(()),
                 Err(Trouble::AnotherMachine(it)) => return Err(it),
-                Err(Trouble::Passing(it)) => (it, SOON),
-                Err(Trouble::Lasting(it)) => (it, LATER),
+                Err(Trouble::Passing(it, pause)) => (it, pause, SOON),
+                Err(Trouble::Lasting(it)) => (it, Duration::ZERO, LATER),
             };
             // An API server that has just come back refuses everybody for a moment.
             if std::mem::replace(&mut last, most) < most {
                 backoff = Backoff::new();
             }
-            // Once for each reason: it may be tried a thousand times.
-            if trouble != told {
-                let node = &self.target.node;
-                warn!(node, reason = trouble, "the request is not stored yet; it is tried again until it is");
-                told = trouble;
-            }
-            sleep(backoff.next(most)).await;
+            self.tell(trouble, &mut told);
+            sleep(backoff.next(most).max(least)).await;
+        }
+    }
+
+    /// Once for each reason: it may be tried a thousand times.
+    fn tell(&self, reason: String, told: &mut Option<(String, Instant)>) {
+        if told.as_ref().is_none_or(|(last, at)| *last != reason && at.elapsed() >= TELL_EVERY) {
+            let node = &self.target.node;
+            warn!(node, reason, "the request is not stored yet; it is tried again until it is");
+            *told = Some((reason, Instant::now()));
         }
     }
 
@@ -124,7 +134,7 @@ impl Store {
             match timeout(PATIENT, self.look()).await {
                 Ok(Ok(node)) if !is_requested(&node) => return,
                 // With its Node the request is gone too.
-                Ok(Err(Answer::Refused(StatusCode::NOT_FOUND, _))) => return,
+                Ok(Err(Answer::Refused(Refusal { code: StatusCode::NOT_FOUND, .. }))) => return,
                 // Whoever clears it has to reach the API server as well.
                 Ok(_) | Err(_) => {}
             }
@@ -152,7 +162,7 @@ impl Store {
 
     async fn attempt(&self, wanted: &Wanted) -> Result<(), Trouble> {
         let answer = match self.send(wanted, &Form::Add).await {
-            Err(Answer::Refused(StatusCode::UNPROCESSABLE_ENTITY, why)) => {
+            Err(Answer::Refused(Refusal { code: StatusCode::UNPROCESSABLE_ENTITY, why, .. })) => {
                 let form = self.explain(why).await?;
                 self.send(wanted, &form).await
             }
@@ -174,7 +184,7 @@ impl Store {
         }
         match (seen.metadata.annotations, seen.metadata.resource_version) {
             (None, Some(resource_version)) => Ok(Form::Begin { resource_version }),
-            _ => Err(Trouble::Passing(why)),
+            _ => Err(Trouble::Passing(why, Duration::ZERO)),
         }
     }
 
@@ -184,14 +194,22 @@ impl Store {
         let patient = async { timeout(PATIENT, ask(&self.client, patch()?)).await.unwrap_or_else(|_| Err(silent())) };
         let impatient = async {
             sleep(SILENCE).await;
+            let mut backoff = Backoff::new();
             loop {
-                if let Ok(client) = self.cluster.client()
-                    && let Ok(Ok(stored)) = timeout(IMPATIENT, async { ask(&client, patch()?).await }).await
-                {
-                    info!(node = self.target.node, "answered on another connection");
-                    return Ok(stored);
-                }
-                sleep(PAUSE).await;
+                let another = async {
+                    let client = self.cluster.client().map_err(unreachable)?;
+                    ask(&client, patch()?).await
+                };
+                let pause = match timeout(IMPATIENT, another).await {
+                    // It has too much to do already. The first attempt keeps its place there.
+                    Ok(Err(Answer::Refused(it))) if it.is_busy() => backoff.next(SOON).max(it.pause),
+                    Ok(answer @ (Ok(_) | Err(Answer::Refused(_)))) => {
+                        info!(node = self.target.node, "answered on another connection");
+                        return answer;
+                    }
+                    Ok(Err(Answer::None(_))) | Err(_) => PAUSE,
+                };
+                sleep(pause).await;
             }
         };
         tokio::select! {
@@ -216,9 +234,33 @@ fn is_requested(node: &Node) -> bool {
 /// An answer that is not what was asked for.
 enum Answer {
     /// What the API server says.
-    Refused(StatusCode, String),
+    Refused(Refusal),
     /// It says nothing.
     None(String),
+}
+
+struct Refusal {
+    code: StatusCode,
+    why: String,
+    /// What it asks to wait for.
+    pause: Duration,
+}
+
+impl Refusal {
+    /// Whether it has too much to do, or is not itself.
+    fn is_busy(&self) -> bool {
+        self.code.is_server_error() || self.code == StatusCode::TOO_MANY_REQUESTS
+    }
+
+    /// Whether it may be another answer the next time.
+    fn passes(&self) -> bool {
+        self.is_busy() || PASSING.contains(&self.code)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given away by who maps errors")]
+fn unreachable(error: kube::Error) -> Answer {
+    Answer::None(fivespot_entry::chain(&error))
 }
 
 fn silent() -> Answer {
@@ -228,29 +270,35 @@ fn silent() -> Answer {
 impl Answer {
     fn trouble(self, node: &str) -> Trouble {
         match self {
-            Answer::None(why) => Trouble::Passing(format!("the API server cannot be reached: {why}")),
-            Answer::Refused(StatusCode::NOT_FOUND, _) => {
+            Answer::None(why) => Trouble::Passing(format!("the API server cannot be reached: {why}"), Duration::ZERO),
+            Answer::Refused(Refusal { code: StatusCode::NOT_FOUND, .. }) => {
                 Trouble::Lasting(format!("there is no Node '{node}': is --node-name (NODE_NAME) right?"))
             }
-            Answer::Refused(code @ (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED), why) => {
-                Trouble::Lasting(format!("the API server refuses it ({code}): {why}; see deploy/node-agent"))
+            Answer::Refused(Refusal {
+                code: code @ (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED), why, ..
+            }) => Trouble::Lasting(format!("the API server refuses it ({code}): {why}; see deploy/node-agent")),
+            Answer::Refused(refusal) => {
+                let said = format!("the API server answers {}: {}", refusal.code, refusal.why);
+                if refusal.passes() { Trouble::Passing(said, refusal.pause) } else { Trouble::Lasting(said) }
             }
-            Answer::Refused(code, why) if code.is_server_error() || PASSING.contains(&code) => {
-                Trouble::Passing(format!("the API server answers {code}: {why}"))
-            }
-            Answer::Refused(code, why) => Trouble::Lasting(format!("the API server answers {code}: {why}")),
         }
     }
 }
 
 async fn ask(client: &Client, request: http::Request<Vec<u8>>) -> Result<Vec<u8>, Answer> {
-    let failed = |it: kube::Error| Answer::None(fivespot_entry::chain(&it));
-    let answer = client.send(request.map(Body::from)).await.map_err(failed)?;
-    let code = answer.status();
-    let body = answer.into_body().collect_bytes().await.map_err(failed)?.to_vec();
+    let answer = client.send(request.map(Body::from)).await.map_err(unreachable)?;
+    let (code, pause) = (answer.status(), pause(answer.headers()));
+    let body = answer.into_body().collect_bytes().await.map_err(unreachable)?.to_vec();
     if code.is_success() {
         return Ok(body);
     }
     let said = serde_json::from_slice::<Status>(&body).map(|it| it.message);
-    Err(Answer::Refused(code, said.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned())))
+    let why = said.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
+    Err(Answer::Refused(Refusal { code, why: why.trim().chars().take(TOLD).collect(), pause }))
+}
+
+/// What the answer asks to wait for, in seconds. The other form of it, a date, no API server uses.
+fn pause(headers: &HeaderMap) -> Duration {
+    let seconds = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
+    seconds.map(Duration::from_secs).unwrap_or_default().min(AS_ASKED)
 }

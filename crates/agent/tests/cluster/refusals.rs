@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::gate::Gate;
-use crate::stage::{SOON, Stage, shared};
+use crate::stage::{Agent, SOON, Stage, shared};
 
 const NOT_YET: &str = "the request is not stored yet";
 /// More than it takes a moment, and less than a storm: the pauses double from a tenth of a second.
@@ -125,22 +125,31 @@ async fn forbid(stage: &Stage<'_>) {
     .await;
 }
 
-/// A way to the API server that is dead, and another on which it says no.
-async fn a_dead_way_and_another(name: &str) -> (Stage<'static>, Gate, FaultProxy) {
+/// An agent whose connections have nobody behind them any more. New ones lead to the proxy.
+struct Cut {
+    stage: Stage<'static>,
+    _gate: Gate,
+    proxy: FaultProxy,
+    agent: Agent,
+}
+
+async fn a_dead_way_and_another(name: &str) -> Cut {
     let stage = Stage::new(shared().await, name).await;
     let proxy = FaultProxy::start(stage.plane).unwrap();
     let gate = Gate::before(&proxy.server()).await;
     stage.reach_at(&gate.server());
-    (stage, gate, proxy)
+    let agent = stage.armed(&format!("match_commands = ['{name}-idea']\n"), &[]).await;
+    eventually("it has compared machines", SOON, async || stage.asked().await.filter(|it| it.verb == "get").len() == 1)
+        .await;
+    gate.shut();
+    gate.open();
+    Cut { stage, _gate: gate, proxy, agent }
 }
 
 #[tokio::test]
 async fn a_busy_server_is_not_stormed_on_other_connections_while_one_is_silent() {
-    let (stage, gate, proxy) = a_dead_way_and_another("busy").await;
-    let agent = stage.armed("match_commands = ['busy-idea']\n", &[]).await;
+    let Cut { stage, _gate, proxy, agent } = a_dead_way_and_another("busy").await;
     proxy.refuse(usize::MAX, StatusCode::TOO_MANY_REQUESTS, None);
-    gate.shut();
-    gate.open();
     let _idea = stage.start("busy-idea");
     // When the first attempt is given up.
     agent.says(NOT_YET).await;
@@ -152,11 +161,8 @@ async fn a_busy_server_is_not_stormed_on_other_connections_while_one_is_silent()
 
 #[tokio::test]
 async fn what_is_said_on_another_connection_is_an_answer() {
-    let (stage, gate, proxy) = a_dead_way_and_another("answer").await;
-    let agent = stage.armed("match_commands = ['answer-idea']\n", &[]).await;
+    let Cut { stage, _gate, proxy, agent } = a_dead_way_and_another("answer").await;
     proxy.refuse(usize::MAX, StatusCode::FORBIDDEN, None);
-    gate.shut();
-    gate.open();
     let _idea = stage.start("answer-idea");
     agent.says(NOT_YET).await;
     let log = agent.log();
