@@ -8,8 +8,8 @@ use crate::matcher::{Ground, Match, Patterns, Subject as _};
 use crate::probe;
 use crate::proc::{Proc, Process};
 
-/// So many matches are kept in mind before those that have gone are forgotten.
-const KEPT_IN_MIND: usize = 1024;
+/// So many matches are kept in mind, at least, before those that have gone are forgotten.
+const KEPT_IN_MIND: usize = if cfg!(test) { 16 } else { 1024 };
 
 /// A process that matches.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,13 +37,15 @@ pub(crate) struct Lookout {
     ground: Ground,
     /// By id and time of start, since ids come again.
     told: HashSet<(u32, u64)>,
+    /// How many of them are enough to look for those that have gone.
+    enough: usize,
 }
 
 impl Lookout {
     pub(crate) fn new(patterns: Patterns, proc: Proc) -> Self {
         let (own_pid, ground) = (proc.own_pid(), proc.ground());
         let own_comm = proc.process(own_pid).comm();
-        Lookout { patterns, proc, own_pid, own_comm, ground, told: HashSet::new() }
+        Lookout { patterns, proc, own_pid, own_comm, ground, told: HashSet::new(), enough: KEPT_IN_MIND }
     }
 
     /// Looks for something else from now on, as if nothing had been told yet.
@@ -92,7 +94,7 @@ impl Lookout {
 
     fn news_of(&mut self, pid: u32, process: &Process) -> Option<Match> {
         let what = self.patterns.find(process, self.ground)?;
-        if self.told.len() >= KEPT_IN_MIND {
+        if self.told.len() >= self.enough {
             self.forget_the_gone();
         }
         self.told.insert((pid, process.started()?)).then_some(what)
@@ -100,6 +102,8 @@ impl Lookout {
 
     fn forget_the_gone(&mut self) {
         self.told.retain(|(pid, started)| self.proc.process(*pid).started() == Some(*started));
+        // Not again for each one more, where thousands of them live.
+        self.enough = KEPT_IN_MIND.max(2 * self.told.len());
     }
 }
 

@@ -13,6 +13,10 @@ const EXITING: u64 = 0x4;
 /// Most of what is read is shorter.
 const AT_ONCE: usize = 512;
 
+/// What is read of a file at most: a command line is no longer where the stack is as large as usual, and no other file is
+/// nearly as long. A process can have the kernel show any part of its memory as its command line, gigabytes of it.
+const AT_MOST: usize = 2 << 20;
+
 /// A mounted procfs, the host's where the agent runs in a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Proc {
@@ -80,8 +84,11 @@ impl Process {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return None,
             }
+            if filled == AT_MOST {
+                break;
+            }
             if filled == bytes.len() {
-                bytes.resize(2 * filled, 0);
+                bytes.resize((2 * filled).min(AT_MOST), 0);
             }
         }
         bytes.truncate(filled);

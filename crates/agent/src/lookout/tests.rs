@@ -87,6 +87,32 @@ fn those_that_have_gone_are_forgotten() {
     assert!(lookout.told.is_empty());
 }
 
+/// Each costs a read: a pattern that thousands match must not make every further one cost thousands.
+#[test]
+fn those_that_live_are_not_asked_again_for_each_one_more() {
+    let many = 1..=u32::try_from(KEPT_IN_MIND).unwrap() + 10;
+    let tree = many.clone().fold(tree(), |tree, pid| tree.with(pid, "idea", 1)).with(5000, "idea", 1);
+    let mut lookout = tree.lookout();
+    many.for_each(|pid| assert_eq!(pids(&mut lookout, Hint::One(pid)), [pid]));
+    fs::remove_dir_all(tree.path().join("1")).unwrap();
+    assert_eq!(pids(&mut lookout, Hint::One(5000)), [5000]);
+    assert!(lookout.told.contains(&(1, 1)), "nobody has looked whether it has gone");
+    pids(&mut lookout, Hint::All);
+    assert!(!lookout.told.contains(&(1, 1)));
+}
+
+/// The kernel shows as a command line what a process tells it to.
+#[test]
+fn a_command_line_without_end_is_not_read_to_its_end() {
+    let tree = tree().with(7, "vi", 1).with(8, "idea", 1);
+    for pid in ["7", "8"] {
+        let endless = fs::File::options().write(true).open(tree.path().join(pid).join("cmdline")).unwrap();
+        endless.set_len(1 << 30).unwrap();
+    }
+    assert_eq!(tree.found(), [8]);
+    assert!(Proc::at(tree.path()).process(7).cmdline().unwrap().len() <= 2 << 20);
+}
+
 #[test]
 fn a_process_that_goes_while_it_is_looked_at_is_no_match() {
     for gone in ["comm", "cgroup", "stat"] {
