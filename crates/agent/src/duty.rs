@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fivespot_entry::Failure;
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
@@ -119,10 +119,7 @@ impl Duty {
                 }
                 turn = self.errand.turn() => self.go_on(turn),
                 Some(text) = ears.orders.next() => self.obey(text.as_deref()),
-                compared = compared(&mut self.comparing) => {
-                    self.recognise(compared);
-                    Ok(())
-                }
+                compared = compared(&mut self.comparing) => self.recognise(compared),
                 // It cannot end without a reason: a thread that panics ends the process.
                 ended = &mut ears.ended => Err(ended.unwrap_or_else(|_| Failure::Failed("the detector has ended".into()))),
             };
@@ -145,11 +142,11 @@ impl Duty {
             (Turn::Asked(Ok(())), Errand::Asking(wanted, _), Some(store)) => {
                 info!(node, reason = wanted.reason(), "the request is stored");
                 self.errand = Errand::Stored(Box::pin(store.clone().cleared()));
-                self.recognise(Ok(()));
+                self.recognise(Ok(()))?;
             }
             (Turn::Asked(Err(another)), ..) => {
                 self.errand = Errand::Refused(Box::pin(tokio::time::sleep(AFTER_A_REFUSAL)));
-                self.recognise(Err(another));
+                self.recognise(Err(another))?;
             }
             (Turn::Cleared, ..) => {
                 info!(node, "the request has been cleared: looking at every process again");
@@ -218,13 +215,26 @@ impl Duty {
         info!(node, what = source, "nothing to look for");
     }
 
-    fn recognise(&mut self, compared: Result<(), AnotherMachine>) {
-        self.comparing = None;
-        if let Err(another) = &compared {
+    /// A machine that was set up anew may find the Node of the one before it, for a while.
+    fn recognise(&mut self, compared: Result<(), AnotherMachine>) -> Result<(), Failure> {
+        let node = &self.parts.node;
+        let was_a_stranger = std::mem::replace(&mut self.stranger, compared.err()).is_some();
+        if let Some(another) = &self.stranger {
             error!("{another}");
+            let recognised = self.parts.store.clone().map(Store::recognised);
+            self.comparing = recognised.map(|it| -> Later<_> { Box::pin(it.map(Ok)) });
+        } else {
+            self.comparing = None;
         }
-        self.stranger = compared.err();
         self.say_how_it_is();
+        if was_a_stranger && self.stranger.is_none() {
+            info!(node, "the Node is this machine's after all");
+            if let Errand::None | Errand::Refused(_) = self.errand {
+                self.errand = Errand::None;
+                self.parts.post.look_again()?;
+            }
+        }
+        Ok(())
     }
 
     /// To whoever asks by a probe.

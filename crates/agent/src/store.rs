@@ -151,6 +151,18 @@ impl Store {
         }
     }
 
+    /// Ends when the Node is this machine's after all.
+    pub(crate) async fn recognised(self) {
+        loop {
+            sleep(LATER).await;
+            if let Ok(Ok(node)) = timeout(PATIENT, self.look()).await
+                && self.target.machine_id.as_ref().is_none_or(|ours| node.status.node_info.machine_id == *ours)
+            {
+                return;
+            }
+        }
+    }
+
     fn identify(&self, node: &Node, ours: &str) -> Result<(), AnotherMachine> {
         let theirs = &node.status.node_info.machine_id;
         // Its kubelet has not said yet which machine it is.

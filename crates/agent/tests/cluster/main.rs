@@ -80,6 +80,32 @@ async fn on_another_machine_nothing_is_written_and_both_machines_are_named() {
     assert_eq!(stage.patches().await, 1, "it is not tried again by itself");
 }
 
+/// A machine that was set up anew, or somebody who took its name.
+#[tokio::test]
+async fn a_node_of_the_same_name_that_is_another_machine_is_left_alone_until_it_is_ours_again() {
+    let stage = Stage::new(shared().await, "replaced").await;
+    stage.act_as(&stage.pod("replaced").await);
+    let agent = stage.armed("match_commands = ['replaced-idea']\n", &[]).await;
+    stage.remove_node().await;
+    stage.make_node_again("another").await;
+    let idea = stage.start("replaced-idea");
+    let told = "Node 'replaced' is the machine 'another', and this is 'machine-of-replaced': nothing was written";
+    agent.says(told).await;
+    assert!(stage.is_not_requested().await);
+    let why = String::from_utf8(stage.probe().stderr).unwrap();
+    assert!(why.contains(told), "{why}");
+    let written = stage.asked().await.filter(|it| it.verb == "patch" && it.succeeded());
+    assert!(written.is_empty(), "{written:?}");
+
+    stage.remove_node().await;
+    stage.make_node_again("machine-of-replaced").await;
+    stage.requested().await;
+    agent.says("the Node is this machine's after all").await;
+    assert!(stage.probe().status.success());
+    assert_eq!(agent.log().matches(told).count(), 1, "{}", agent.log());
+    drop(idea);
+}
+
 #[tokio::test]
 async fn without_the_comparison_the_nodes_name_is_trusted() {
     let stage = Stage::new(shared().await, "trusted").await;
