@@ -9,6 +9,9 @@ mod probe;
 mod refusals;
 mod stage;
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+
 use serde_json::json;
 
 use stage::{REASON, REQUESTED_AT, SOON, Stage, shared};
@@ -104,6 +107,29 @@ async fn a_node_of_the_same_name_that_is_another_machine_is_left_alone_until_it_
     assert!(stage.probe().status.success());
     assert_eq!(agent.log().matches(told).count(), 1, "{}", agent.log());
     drop(idea);
+}
+
+/// Whoever starts a program may call it anything. The log stays one object a line, and the API server takes what it gets.
+#[tokio::test]
+async fn names_that_are_made_to_do_harm_do_none() {
+    let stage = Stage::new(shared().await, "hostile").await;
+    let pattern = format!("hostile-idea\n\u{1b}[2J\"'\\\u{7f}\u{9b}{}", "\u{1d11e}".repeat(230));
+    let toml = serde_json::to_string(&pattern).unwrap().replace('\u{7f}', "\\u007f").replace('\u{9b}', "\\u009b");
+    let agent = stage.armed(&format!("match_argv_substrings = [{toml}]\n"), &[]).await;
+    let name = std::ffi::OsStr::from_bytes(b"hostile\n\x1b\x7f\xc2\x9b\xff\"");
+    let program = stage.path("x").with_file_name(name);
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+    let mut command = std::process::Command::new(program);
+    command.arg0(format!("/opt/{pattern}/bin")).arg("0".repeat(100_000)).arg("600");
+    let _hostile = stage::Running(command.spawn().unwrap());
+    let annotations = stage.requested().await;
+    assert_eq!(annotations[REASON], format!("process-match: {pattern}"));
+    agent.says("the request is stored").await;
+    let log = agent.log();
+    let lines: Vec<serde_json::Value> = log.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let found = lines.iter().find(|it| it["message"] == "match").unwrap();
+    assert_eq!((&found["comm"], &found["matched"]), (&json!("hostile\n\u{1b}\u{7f}\u{9b}\u{fffd}\""), &json!(pattern)));
+    assert!(!log.contains(|it: char| it != '\n' && it.is_control()), "{log:?}");
 }
 
 #[tokio::test]
