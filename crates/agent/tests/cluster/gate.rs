@@ -20,6 +20,7 @@ pub(crate) struct Gate {
 struct State {
     shut: AtomicBool,
     shutting: Notify,
+    cutting: Notify,
 }
 
 impl Gate {
@@ -47,6 +48,11 @@ impl Gate {
         self.state.shutting.notify_waiters();
     }
 
+    /// Ends all connections, as a server does that is replaced by another.
+    pub(crate) fn cut(&self) {
+        self.state.cutting.notify_waiters();
+    }
+
     pub(crate) fn open(&self) {
         self.state.shut.store(false, Ordering::SeqCst);
     }
@@ -66,6 +72,7 @@ async fn pass(mut stream: TcpStream, server: String, state: Arc<State>) {
         let mut upstream = TcpStream::connect(server).await.unwrap();
         tokio::select! {
             _ = copy_bidirectional(&mut stream, &mut upstream) => return,
+            () = state.cutting.notified() => return,
             () = shutting => {}
         }
     }

@@ -8,6 +8,7 @@ mod orders;
 mod probe;
 mod refusals;
 mod stage;
+mod token;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;

@@ -1,6 +1,9 @@
 //! What the ConfigMap says, and what becomes of it.
 
-use crate::stage::{Stage, shared};
+use fivespot_testbed::wait::eventually;
+
+use crate::gate::Gate;
+use crate::stage::{SOON, Stage, plane, shared};
 
 #[tokio::test]
 async fn other_orders_arm_anew_and_find_what_runs_already() {
@@ -77,4 +80,47 @@ async fn once_the_orders_are_gone_a_cleared_request_stays_cleared() {
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     assert!(stage.is_not_requested().await);
     assert_eq!(stage.asked().await, before, "nobody looks at it any more");
+}
+
+async fn lists(stage: &Stage<'_>) -> usize {
+    stage.asked().await.filter(|it| it.verb == "list").len()
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_goes_on_where_it_was() {
+    let stage = Stage::new(shared().await, "ends").await;
+    let gate = Gate::before(stage.access.server()).await;
+    stage.reach_at(&gate.server());
+    let agent = stage.armed("match_commands = ['ends-idea']\n", &[]).await;
+    for times in 2..5 {
+        gate.cut();
+        stage.order(&format!("match_commands = ['ends-idea', 'ends-idea-{times}']\n")).await;
+        agent.says_times("\"armed\"", times).await;
+    }
+    assert!(!agent.log().contains("nothing to look for"), "{}", agent.log());
+    let _idea = stage.start("ends-idea-4");
+    stage.requested().await;
+}
+
+/// A server that was started anew knows nothing of versions before that, and says so: 410 Gone. All is listed again.
+#[tokio::test]
+async fn a_watch_whose_place_is_forgotten_begins_anew_and_the_orders_hold_meanwhile() {
+    let plane = plane("agent-forgotten").await;
+    let stage = Stage::new(&plane, "forgotten").await;
+    let agent = stage.armed("match_commands = ['forgotten-idea']\n", &[]).await;
+    assert_eq!(lists(&stage).await, 1);
+    let other = Stage::new(&plane, "forgotten-other").await;
+    for text in ["a", "b", "c"] {
+        other.order(text).await;
+    }
+    plane.kill_api_server();
+    plane.start_api_server().await.unwrap();
+    eventually("it is listed anew", SOON, async || lists(&stage).await >= 2).await;
+    stage.order("match_commands = ['forgotten-idea', 'forgotten-idea-2']\n").await;
+    agent.says_times("\"armed\"", 2).await;
+    let log = agent.log();
+    assert!(!log.contains("nothing to look for"), "{log}");
+    assert_eq!(log.matches("\"armed\"").count(), 2, "what has not changed is no news: {log}");
+    let _idea = stage.start("forgotten-idea-2");
+    stage.requested().await;
 }
