@@ -1,4 +1,4 @@
-//! Every act of a plan, in order: the first that fails ends the pass.
+//! Every act of a plan, in order: the first that fails ends the pass, unless nothing else waits for it.
 
 mod agent;
 mod children;
@@ -30,10 +30,16 @@ pub(crate) struct Pass<'a> {
     pub(crate) done: Done,
     /// Whether the object is gone.
     pub(crate) let_go: bool,
-    /// Whether it was the taints of the Node that failed.
-    pub(crate) tainting_failed: bool,
-    /// Whether it was the agent of the Node that could not be had there.
-    pub(crate) projecting_failed: bool,
+    /// Whether every act was tried: nothing but these is undone.
+    pub(crate) went_through: bool,
+    /// Acts that failed, and that nothing else waits for.
+    pub(crate) undone: Vec<Undone>,
+}
+
+/// An act that failed, and that nothing else waits for.
+pub(crate) struct Undone {
+    pub(crate) act: Action,
+    pub(crate) trouble: Trouble,
 }
 
 impl<'a> Pass<'a> {
@@ -45,8 +51,19 @@ impl<'a> Pass<'a> {
             object: object.clone(),
             done: Done::default(),
             let_go: false,
-            tainting_failed: false,
-            projecting_failed: false,
+            went_through: false,
+            undone: Vec::new(),
+        }
+    }
+
+    /// Leaves an act undone that failed, and goes on. What has to be looked at anew ends the pass all the same.
+    fn set_aside(&mut self, act: &Action, outcome: Result<(), Trouble>) -> Result<(), Trouble> {
+        match outcome {
+            Err(trouble @ (Trouble::Hiccup(_) | Trouble::Refused { .. })) => {
+                self.undone.push(Undone { act: act.clone(), trouble });
+                Ok(())
+            }
+            Ok(()) | Err(Trouble::Stale(_) | Trouble::Stopping) => outcome,
         }
     }
 
@@ -64,7 +81,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Carries out acts, one after the other.
+/// Carries out acts, one after the other. Taints and the reclaim agent of a Node are nothing that the others wait for.
 pub(crate) async fn act(pass: &mut Pass<'_>, actions: &[Action]) -> Result<(), Trouble> {
     for action in actions {
         match action {
@@ -74,8 +91,14 @@ pub(crate) async fn act(pass: &mut Pass<'_>, actions: &[Action]) -> Result<(), T
             Action::DisableSchedule => pass.disable_schedule().await?,
             Action::CreateChildren => pass.create_children().await?,
             Action::Evict(pods) => pass.evict(pods).await?,
-            Action::Taint { wanted, told } => pass.taint(wanted, told).await?,
-            Action::Project { orders } => pass.project(orders).await?,
+            Action::Taint { wanted, told } => {
+                let outcome = pass.taint(wanted, told).await;
+                pass.set_aside(action, outcome)?;
+            }
+            Action::Project { orders } => {
+                let outcome = pass.project(orders).await;
+                pass.set_aside(action, outcome)?;
+            }
             Action::Together(lists) => together(pass, lists).await?,
             Action::Mark(_)
             | Action::Unmark
@@ -89,6 +112,7 @@ pub(crate) async fn act(pass: &mut Pass<'_>, actions: &[Action]) -> Result<(), T
             | Action::ClearRequest => apart(pass, action).await?,
         }
     }
+    pass.went_through = true;
     Ok(())
 }
 

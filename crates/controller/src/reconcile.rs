@@ -8,12 +8,12 @@ use fivespot_core::decide::{Situation, decide};
 use fivespot_core::intent::Intent;
 use fivespot_core::observed::Observed;
 use fivespot_core::patience::{Kind, LONGEST_EJECT, Patience, Verdict};
-use fivespot_core::plan::{Decision, Plan};
+use fivespot_core::plan::{Action, Decision, Plan};
 use fivespot_core::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
 use kube::Api;
 
-use crate::act::{self, Pass};
+use crate::act::{self, Pass, Undone};
 use crate::context::Context;
 use crate::observe::Eye;
 use crate::queue::Key;
@@ -127,7 +127,13 @@ async fn pass(
     }
     let mut pass = Pass::new(context, key, &object, &scene);
     let outcome = match act::act(&mut pass, &plan.actions).await {
-        Ok(()) => pass.report(&plan).await,
+        Ok(()) => {
+            pass.tell_of_acts(&plan);
+            match pass.undone.first() {
+                Some(Undone { trouble, .. }) => Err(trouble.clone()),
+                None => pass.report(&plan).await,
+            }
+        }
         Err(trouble) => Err(trouble),
     };
     match outcome {
@@ -167,10 +173,15 @@ async fn failed(pass: &mut Pass<'_>, plan: Option<&Plan>, trouble: Trouble, pati
         Trouble::Hiccup(_) => Kind::Hiccup,
         Trouble::Refused { .. } => Kind::Refusal,
     };
-    let actions = plan.map_or(&[][..], |it| &it.actions);
+    let tried: Vec<Action> = match plan {
+        // What was done is not held back for what was not.
+        Some(_) if pass.is_only_undone() => pass.undone.iter().map(|it| it.act.clone()).collect(),
+        Some(plan) => plan.actions.clone(),
+        None => Vec::new(),
+    };
     // What else is due is not slept through: the close of a window, the end of a drain.
     let due = to_come(plan.map_or_else(|| pass.scene.situation().boundary(), |it| it.wake_at), now);
-    match patience.failed(actions, kind, now) {
+    match patience.failed(&tried, kind, now) {
         Verdict::Soon(at) => {
             tracing::debug!(object = %pass.key, why = %trouble, "tried again soon");
             until(at.min(due), now)

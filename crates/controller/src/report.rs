@@ -11,45 +11,55 @@ use fivespot_core::status::{Doing, Failure, Subject, fold, merge_patch};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::act::Pass;
+use crate::act::{Pass, Undone};
 use crate::trouble::Trouble;
 
 impl Pass<'_> {
+    /// Tells what has been done, whatever becomes of the status.
+    pub(crate) fn tell_of_acts(&self, plan: &Plan) {
+        plan.events.iter().filter(|it| is_of_an_act(it)).for_each(|it| self.tell(it));
+        self.count_drain(plan);
+    }
+
     /// The plan has been carried out.
     pub(crate) async fn report(&mut self, plan: &Plan) -> Result<(), Trouble> {
-        // What has been done is told whatever becomes of the status; the rest is news only once it is stored.
-        let (done, stored): (Vec<_>, Vec<_>) = plan.events.iter().partition(|it| it.reason == Reason::DrainTimedOut);
-        for event in done {
-            self.tell(event);
-        }
         if !self.let_go {
             self.store(&plan.standing).await?;
         }
-        for event in stored {
-            self.tell(event);
-        }
-        self.count_drain(plan);
+        // The rest is news only once it is stored.
+        plan.events.iter().filter(|it| !is_of_an_act(it)).for_each(|it| self.tell(it));
         Ok(())
     }
 
     /// The plan was not carried out, or not even made.
     pub(crate) async fn report_failure(&mut self, plan: Option<&Plan>, trouble: &Trouble) {
-        let references = match trouble {
-            Trouble::Refused { references, .. } => *references,
-            Trouble::Stale(_) | Trouble::Hiccup(_) | Trouble::Stopping => None,
-        };
-        let doing = match plan {
-            _ if self.tainting_failed => Doing::Tainting,
-            _ if self.projecting_failed => Doing::Projecting,
-            Some(plan) => doing(&plan.actions),
-            None => Doing::Keeping,
-        };
-        self.done.failure = Some(Failure { doing, why: trouble.to_string(), references });
-        tracing::warn!(object = %self.key, why = %trouble, "failed");
+        for Undone { act, trouble } in &self.undone {
+            let why = Some(trouble.to_string());
+            if matches!(act, Action::Project { .. }) {
+                self.done.unprojected = why;
+            } else {
+                self.done.untainted = why;
+            }
+            tracing::warn!(object = %self.key, why = %trouble, "left undone");
+        }
+        if !self.is_only_undone() {
+            let references = match trouble {
+                Trouble::Refused { references, .. } => *references,
+                Trouble::Stale(_) | Trouble::Hiccup(_) | Trouble::Stopping => None,
+            };
+            let doing = plan.map_or(Doing::Keeping, |it| doing(&it.actions));
+            self.done.failure = Some(Failure { doing, why: trouble.to_string(), references });
+            tracing::warn!(object = %self.key, why = %trouble, "failed");
+        }
         let standing = plan.map_or_else(|| unknown(&self.scene.situation()), |it| it.standing.clone());
         if let Err(error) = self.store(&standing).await {
             tracing::warn!(object = %self.key, why = %error, "the failure could not be reported");
         }
+    }
+
+    /// Whether all was done but what nothing else waits for.
+    pub(crate) fn is_only_undone(&self) -> bool {
+        self.went_through && !self.undone.is_empty()
     }
 
     /// Writes the status that a standing means, unless it says so already.
@@ -110,6 +120,11 @@ impl Pass<'_> {
             Pods::NotRead => {}
         }
     }
+}
+
+/// Whether an event tells of something that has been done.
+fn is_of_an_act(event: &Event) -> bool {
+    event.reason == Reason::DrainTimedOut
 }
 
 /// What the acts of a plan are for.

@@ -32,7 +32,7 @@ pub enum Look {
 /// What one pass does, in order, and when to look again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The acts, in order; the first that fails ends the pass.
+    /// The acts, in order; the first that fails ends the pass, unless it is one that no other waits for.
     pub actions: Vec<Action>,
     /// What the status says when all of them have been done.
     pub standing: Standing,

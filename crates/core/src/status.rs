@@ -45,8 +45,18 @@ pub struct Done {
     pub tainted: Option<Tainted>,
     /// Whether this pass disabled the schedule for a reclaim.
     pub schedule_disabled: bool,
-    /// What went wrong.
+    /// Why the taints of the Node could not be written, if that is so. All else was done.
+    pub untainted: Option<String>,
+    /// Why the reclaim agent could not be had on the Node, if that is so. All else was done.
+    pub unprojected: Option<String>,
+    /// What went wrong, and ended the pass.
     pub failure: Option<Failure>,
+}
+
+impl Done {
+    fn is_all(&self) -> bool {
+        self.untainted.is_none() && self.unprojected.is_none() && self.failure.is_none()
+    }
 }
 
 /// A Machine that was created.
@@ -85,10 +95,6 @@ pub enum Doing {
     Creating,
     /// Taking one out.
     Removing,
-    /// Putting taints on its Node, which is all that was left to do.
-    Tainting,
-    /// Having the reclaim agent on its Node, which is all that was left to do.
-    Projecting,
     /// Neither.
     Keeping,
 }
@@ -142,7 +148,7 @@ pub fn fold(
         shutdown_started_at: standing.shutdown_started_at.map(time),
         reclaim: standing.reclaim.clone(),
         // What failed has not been looked at to its end.
-        observed_generation: if done.failure.is_some() { before.observed_generation } else { subject.generation },
+        observed_generation: if done.is_all() { subject.generation } else { before.observed_generation },
     };
     let mut condition = |new: NewCondition| set(&mut status.conditions, new, situation.now);
     if !health_stands {
@@ -174,17 +180,9 @@ fn is_being_connected(situation: &Situation<'_>, before: &ScheduledMachineStatus
 
 /// Where a machine stands whose acts failed: what the status remembers stays, since nobody got further.
 fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>, situation: &Situation<'_>) -> Standing {
-    let Some(failure) = &done.failure else { return standing.clone() };
     let before = subject.before;
-    if failure.doing == Doing::Tainting {
-        let told = Some((NodeTainted::PatchFailed, failure.why.clone()));
-        let taints = Some(Tainted { applied: before.applied_node_taints.clone(), told });
-        return Standing { taints, ..standing.clone() };
-    }
-    if failure.doing == Doing::Projecting {
-        let message = format!("its owner cannot take the machine back: {}", failure.why);
-        return Standing { ready: Ready::Error, message, ..standing.clone() };
-    }
+    let standing = &without_what_nothing_waits_for(standing, done, before);
+    let Some(failure) = &done.failure else { return standing.clone() };
     // A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
     let reclaiming = before.phase == Some(Phase::EmergencyRemove);
     let (phase, ready) =
@@ -204,6 +202,22 @@ fn with_failure(standing: &Standing, done: &Done, subject: Subject<'_>, situatio
         reclaim: before.reclaim.clone().map(as_far),
         taints: None,
     }
+}
+
+/// Where a machine stands of which all was done but what nothing else waits for.
+fn without_what_nothing_waits_for(standing: &Standing, done: &Done, before: &ScheduledMachineStatus) -> Standing {
+    let mut standing = standing.clone();
+    if let Some(why) = &done.untainted {
+        let told = Some((NodeTainted::PatchFailed, why.clone()));
+        standing.taints = Some(Tainted { applied: before.applied_node_taints.clone(), told });
+    }
+    // One that is on its way out, or held, is not Ready anyway, and has something else to say first.
+    if let Some(no_agent) = told::no_agent(done)
+        && standing.phase == Phase::Active
+    {
+        (standing.ready, standing.message) = (Ready::Error, no_agent);
+    }
+    standing
 }
 
 /// The children that a status names, if they can be ours: whoever can write the status must not get us to read or delete

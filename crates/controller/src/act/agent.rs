@@ -19,14 +19,7 @@ use crate::workload::orders::is_enabled;
 use crate::workload::{Posted, Reach};
 
 impl Pass<'_> {
-    pub(super) async fn project(&mut self, orders: &str) -> Result<(), Trouble> {
-        let outcome = self.project_orders(orders).await;
-        // The machine is where it should be; that its owner cannot have it back is told.
-        self.projecting_failed = matches!(outcome, Err(Trouble::Hiccup(_) | Trouble::Refused { .. }));
-        outcome
-    }
-
-    async fn project_orders(&self, orders: &str) -> Result<(), Trouble> {
+    pub(super) async fn project(&self, orders: &str) -> Result<(), Trouble> {
         self.patch_node("let the reclaim agent onto", |node| {
             let patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: keys::RECLAIM_AGENT_ENABLED } } });
             (!is_enabled(node)).then_some(patch)

@@ -63,11 +63,8 @@ impl Pass<'_> {
                 (diff.is_news || record.as_ref() != recorded).then_some(patch)
             })
             .await;
-        match &outcome {
-            Ok(()) => self.done.tainted = written.into_inner().unwrap_or_else(PoisonError::into_inner),
-            // Nobody else waits for it, and nothing else is wrong.
-            Err(Trouble::Hiccup(_) | Trouble::Refused { .. }) => self.tainting_failed = true,
-            Err(Trouble::Stale(_) | Trouble::Stopping) => {}
+        if outcome.is_ok() {
+            self.done.tainted = written.into_inner().unwrap_or_else(PoisonError::into_inner);
         }
         outcome
     }

@@ -142,8 +142,7 @@ async fn a_machine_is_given_back_at_once_and_in_order() {
     desk.create(&always(), &java()).await;
     desk.runs().await;
     looked_after(&desk).await;
-    desk.pod("web", &json!({ "app": "web" })).await;
-    budget(&test.client, &test.name, "web", &json!({ "app": "web" })).await;
+    put_a_pod_that_stays(&desk).await;
     // The Node stays until all has been done about it.
     hold(&desk, Removal::Never).await;
     let mark = testbed.audit().mark();
@@ -240,14 +239,23 @@ async fn a_request_that_no_status_could_hold_is_a_request() {
     test.close().await;
 }
 
-/// A machine with a pod that its budget keeps where it is.
-async fn lend_with_a_pod_that_stays(desk: &Desk<'_>) {
-    let patient = json!({ "killIfCommands": ["java"], "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" });
-    desk.create(&always(), &patient).await;
-    desk.runs().await;
-    looked_after(desk).await;
+/// A machine whose pods have all the time they want.
+fn patient() -> Value {
+    json!({ "killIfCommands": ["java"], "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" })
+}
+
+/// A pod that its budget keeps where it is.
+async fn put_a_pod_that_stays(desk: &Desk<'_>) {
     desk.pod("web", &json!({ "app": "web" })).await;
     budget(&desk.test.client, &desk.test.name, "web", &json!({ "app": "web" })).await;
+}
+
+/// A machine with a pod that its budget keeps where it is.
+async fn lend_with_a_pod_that_stays(desk: &Desk<'_>) {
+    desk.create(&always(), &patient()).await;
+    desk.runs().await;
+    looked_after(desk).await;
+    put_a_pod_that_stays(desk).await;
 }
 
 async fn is_held_up(desk: &Desk<'_>) {
@@ -357,17 +365,47 @@ async fn in_another_cluster_the_agent_is_told_there() {
     test.close().await;
 }
 
+/// A person writes for an agent what the controller would.
+async fn write_orders(desk: &Desk<'_>) {
+    let foreign: ConfigMap = serde_json::from_value(json!({
+        "metadata": { "name": orders_name(desk) }, "data": { "reclaim.toml": "match_commands = [\"steam\"]" },
+    }))
+    .unwrap();
+    orders_of(&desk.test.client).create(&PostParams::default(), &foreign).await.unwrap();
+}
+
+/// It is told that the agent cannot be told anything.
+async fn is_not_looked_after(desk: &Desk<'_>) -> ScheduledMachineStatus {
+    desk.until("told so", |it| condition(it, "Ready").1 == "Error").await
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_had_holds_up_nothing_else() {
+    let (test, _controller) = a_cluster("nothing else").await;
+    let desk = Desk::new(&test, "desk-01");
+    write_orders(&desk).await;
+    desk.create(&always(), &patient()).await;
+    is_not_looked_after(&desk).await;
+    put_a_pod_that_stays(&desk).await;
+    desk.reschedule(&never()).await;
+    let says = |it: &ScheduledMachineStatus, what: &str| it.message.as_ref().is_some_and(|it| it.contains(what));
+    let both = |it: &ScheduledMachineStatus| says(it, "draining: 1 of 1 pod left") && says(it, "its owner cannot");
+    let leaving = desk.until("told both", both).await;
+    assert_eq!(condition(&leaving, "Ready").1, "ShuttingDown");
+    desk.edit(&json!({ "spec": { "nodeDrainTimeout": "1s" } })).await;
+    desk.reaches(Phase::Inactive).await;
+    told_once(&desk, &["DrainTimedOut"]).await;
+    orders_of(&test.client).delete(&orders_name(&desk), &DeleteParams::default()).await.unwrap();
+    test.close().await;
+}
+
 #[tokio::test]
 async fn what_a_person_wrote_for_an_agent_is_not_overwritten() {
     let (test, _controller) = a_cluster("foreign orders").await;
     let desk = Desk::new(&test, "desk-01");
-    let foreign: ConfigMap = serde_json::from_value(json!({
-        "metadata": { "name": orders_name(&desk) }, "data": { "reclaim.toml": "match_commands = [\"steam\"]" },
-    }))
-    .unwrap();
-    orders_of(&test.client).create(&PostParams::default(), &foreign).await.unwrap();
+    write_orders(&desk).await;
     desk.create(&always(), &java()).await;
-    let told = desk.until("told so", |it| condition(it, "Ready").1 == "Error").await;
+    let told = is_not_looked_after(&desk).await;
     assert!(told.message.unwrap().contains("which this controller did not write; delete it"));
     assert_eq!(agent(&desk, &test.client).await.1.as_deref(), Some("match_commands = [\"steam\"]"));
     // Nor is it taken away when nobody may ask any more.

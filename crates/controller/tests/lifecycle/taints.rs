@@ -1,11 +1,11 @@
 //! Taints: ours come, change and go with the spec, and nobody else's are touched.
 
 use fivespot_api::{NodeTaint, Phase, ScheduledMachineStatus, keys};
-use fivespot_testbed::allow;
 use fivespot_testbed::wait::eventually;
+use fivespot_testbed::{TestNamespace, allow};
 use k8s_openapi::api::core::v1::{Node, Secret, Taint};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -213,16 +213,35 @@ async fn while_a_node_comes_and_goes_and_ours_are_edited_all_the_time_nobodys_ta
     test.close().await;
 }
 
-#[tokio::test]
-async fn taints_that_may_not_be_written_are_told_and_written_when_they_may_be() {
+/// A controller that may look at the Nodes of its workload cluster, and no more.
+async fn one_that_only_looks(test: &TestNamespace) -> (Controller, PolicyRule) {
     let testbed = testbed().await;
-    let test = testbed.namespace("taints refused").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let look = allow("", &["nodes"], &["get", "list", "watch"]);
+    testbed.cluster(test, "edge").await.unwrap();
+    let look = allow("", &["nodes", "configmaps"], &["get", "list", "watch"]);
     let access = test.account_everywhere("looker", vec![look.clone()]).await.unwrap();
     let kubeconfig = json!({ "stringData": { "value": access.kubeconfig() } });
     test.api::<Secret>().patch("edge-kubeconfig", &PatchParams::default(), &Patch::Merge(&kubeconfig)).await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    (Controller::start_in(testbed, test).await, look)
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_taints_hides_nothing_that_is_wrong_with_the_agent() {
+    let test = testbed().await.namespace("both refused").await;
+    let (_controller, _) = one_that_only_looks(&test).await;
+    let desk = Desk::new(&test, "desk-01");
+    desk.create(&always(), &json!({ "nodeTaints": [lent("a")], "killIfCommands": ["java"] })).await;
+    let both = |it: &ScheduledMachineStatus| is_tainted(it).1 == "PatchFailed" && condition(it, "Ready").1 == "Error";
+    let status = desk.until("told both", both).await;
+    let message = status.message.unwrap();
+    assert!(message.contains("its owner cannot take the machine back") && message.contains("forbidden"), "{message}");
+    assert_eq!(status.phase, Some(Phase::Active));
+    test.close().await;
+}
+
+#[tokio::test]
+async fn taints_that_may_not_be_written_are_told_and_written_when_they_may_be() {
+    let test = testbed().await.namespace("taints refused").await;
+    let (_controller, look) = one_that_only_looks(&test).await;
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({ "nodeTaints": [lent("a")] })).await;
     let status = desk.until("refused", |it| is_tainted(it).1 == "PatchFailed").await;

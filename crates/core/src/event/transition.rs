@@ -60,7 +60,7 @@ pub fn transitions(before: &ScheduledMachineStatus, after: &ScheduledMachineStat
         let reason = match failure.doing {
             Doing::Creating => Some(Reason::CreationFailed),
             Doing::Removing => Some(Reason::DeletionFailed),
-            Doing::Keeping | Doing::Tainting | Doing::Projecting => None,
+            Doing::Keeping => None,
         };
         events.extend(reason.map(told));
     }

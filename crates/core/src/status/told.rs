@@ -15,10 +15,19 @@ use crate::validate::SpecErrors;
 const NOT_YET: &str = "the machine has not become a Node yet";
 
 pub(super) fn message(standing: &Standing, done: &Done) -> String {
-    match blocked(&done.blocked) {
+    let message = match blocked(&done.blocked) {
         Some(blocked) => format!("{}, {blocked}", standing.message),
         None => standing.message.clone(),
+    };
+    match no_agent(done) {
+        Some(no_agent) if no_agent != message => format!("{message}; {no_agent}"),
+        Some(_) | None => message,
     }
+}
+
+/// What it means that the reclaim agent could not be had on the Node, if that is so.
+pub(super) fn no_agent(done: &Done) -> Option<String> {
+    done.unprojected.as_ref().map(|why| format!("its owner cannot take the machine back: {why}"))
 }
 
 /// "2 blocked by PDB team-a/web, 1 blocked by more than one PDB in team-b".
