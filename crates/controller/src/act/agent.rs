@@ -105,8 +105,9 @@ impl Post<'_> {
     async fn replace(&self, orders: &str) -> Result<(), Trouble> {
         let what = format!("cannot write {}", self.told());
         let mut wanted = json!(self.config_map(orders));
-        // Whatever else somebody has written into it goes.
+        // Whatever else somebody has written into it goes, but not what they make of it from now on: it may be theirs then.
         if let Posted::Found(found) = self.reach.orders(&self.node.name) {
+            wanted["metadata"]["resourceVersion"] = json!(found.resource_version());
             for key in found.data.iter().flatten().map(|(key, _)| key).filter(|it| *it != keys::RECLAIM_CONFIG_KEY) {
                 wanted["data"][key] = serde_json::Value::Null;
             }
