@@ -13,7 +13,7 @@ use fivespot_core::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
 use kube::Api;
 
-use crate::act::{self, Pass, Undone};
+use crate::act::{self, Pass};
 use crate::context::Context;
 use crate::observe::Eye;
 use crate::queue::Key;
@@ -127,13 +127,7 @@ async fn pass(
     }
     let mut pass = Pass::new(context, key, &object, &scene);
     let outcome = match act::act(&mut pass, &plan.actions).await {
-        Ok(()) => {
-            pass.tell_of_acts(&plan);
-            match pass.undone.first() {
-                Some(Undone { trouble, .. }) => Err(trouble.clone()),
-                None => pass.report(&plan).await,
-            }
-        }
+        Ok(()) => pass.report(&plan).await,
         Err(trouble) => Err(trouble),
     };
     match outcome {

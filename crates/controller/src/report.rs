@@ -15,20 +15,27 @@ use crate::act::{Pass, Undone};
 use crate::trouble::Trouble;
 
 impl Pass<'_> {
-    /// Tells what has been done, whatever becomes of the status.
-    pub(crate) fn tell_of_acts(&self, plan: &Plan) {
+    /// The plan has been carried out, but for what nothing else waits for: that is told when there is no hope that it comes
+    /// right by itself.
+    pub(crate) async fn report(&mut self, plan: &Plan) -> Result<(), Trouble> {
+        // What has been done is told whatever becomes of the status.
         plan.events.iter().filter(|it| is_of_an_act(it)).for_each(|it| self.tell(it));
         self.count_drain(plan);
-    }
-
-    /// The plan has been carried out.
-    pub(crate) async fn report(&mut self, plan: &Plan) -> Result<(), Trouble> {
+        if let Some(undone) = self.undone.first() {
+            return Err(undone.trouble.clone());
+        }
         if !self.let_go {
             self.store(&plan.standing).await?;
+        } else if self.object.status.as_ref().is_some_and(|it| it.phase == Some(Phase::EmergencyRemove)) {
+            self.context.metrics.reclaimed("finished");
         }
-        // The rest is news only once it is stored.
-        plan.events.iter().filter(|it| !is_of_an_act(it)).for_each(|it| self.tell(it));
+        self.tell_what_is_stored(plan);
         Ok(())
+    }
+
+    /// What is news only once it is stored.
+    fn tell_what_is_stored(&self, plan: &Plan) {
+        plan.events.iter().filter(|it| !is_of_an_act(it)).for_each(|it| self.tell(it));
     }
 
     /// The plan was not carried out, or not even made.
@@ -52,8 +59,9 @@ impl Pass<'_> {
             tracing::warn!(object = %self.key, why = %trouble, "failed");
         }
         let standing = plan.map_or_else(|| unknown(&self.scene.situation()), |it| it.standing.clone());
-        if let Err(error) = self.store(&standing).await {
-            tracing::warn!(object = %self.key, why = %error, "the failure could not be reported");
+        match self.store(&standing).await {
+            Ok(()) => plan.filter(|_| self.is_only_undone()).into_iter().for_each(|it| self.tell_what_is_stored(it)),
+            Err(error) => tracing::warn!(object = %self.key, why = %error, "the failure could not be reported"),
         }
     }
 

@@ -45,9 +45,9 @@ pub struct Done {
     pub tainted: Option<Tainted>,
     /// Whether this pass disabled the schedule for a reclaim.
     pub schedule_disabled: bool,
-    /// Why the taints of the Node could not be written, if that is so. All else was done.
+    /// Why the taints of the Node could not be written, if that is so. Nothing else waits for them.
     pub untainted: Option<String>,
-    /// Why the reclaim agent could not be had on the Node, if that is so. All else was done.
+    /// Why the reclaim agent could not be had on the Node, if that is so. Nothing else waits for it.
     pub unprojected: Option<String>,
     /// What went wrong, and ended the pass.
     pub failure: Option<Failure>,

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::fixtures::{
     CONTROLLER, Controller, Desk, SOON, a_cluster, always, budget, condition, never, root, testbed, told_once,
 };
+use crate::process::get;
 
 const LABEL: &str = "5spot.finos.org/reclaim-agent";
 const REQUESTED: &str = "5spot.finos.org/reclaim-requested";
@@ -93,6 +94,21 @@ async fn is_given_back(desk: &Desk<'_>) -> ScheduledMachineStatus {
     let disabled = ("False".to_owned(), "EmergencyReclaimDisabledSchedule".to_owned());
     assert_eq!(condition(&over, "Scheduled"), disabled);
     over
+}
+
+/// Waits until so many reclaims have been counted: begun, begun again within the hour, and finished.
+async fn are_counted(controller: &Controller, counts: [u8; 3]) {
+    let port = controller.port("metrics").await;
+    let lines: Vec<String> = ["begun", "again", "finished"]
+        .iter()
+        .zip(counts)
+        .map(|(result, count)| format!("fivespot_emergency_reclaims_total{{result=\"{result}\"}} {count}"))
+        .collect();
+    eventually(&format!("{lines:?}"), SOON, async || {
+        let page = get(port, "/metrics").await.1;
+        if lines.iter().all(|line| page.lines().any(|it| it == line)) { Ok(()) } else { Err(page) }
+    })
+    .await;
 }
 
 fn count(status: &ScheduledMachineStatus) -> i64 {
@@ -222,6 +238,7 @@ async fn a_program_that_goes_on_running_is_one_reclaim() {
         if notes.iter().any(|it| it.contains("given back to its owner again")) { Ok(()) } else { Err(json!(notes)) }
     })
     .await;
+    are_counted(&controller, [2, 1, 2]).await;
     test.close().await;
 }
 
@@ -277,7 +294,7 @@ async fn a_shutdown_becomes_an_eject() {
 
 #[tokio::test]
 async fn a_deletion_becomes_an_eject() {
-    let (test, _controller) = a_cluster("in a deletion").await;
+    let (test, controller) = a_cluster("in a deletion").await;
     let desk = Desk::new(&test, "desk-01");
     lend_with_a_pod_that_stays(&desk).await;
     desk.delete().await;
@@ -294,6 +311,7 @@ async fn a_deletion_becomes_an_eject() {
     release(&desk).await;
     desk.is_gone().await;
     assert_eq!(desk.children().await, (false, false, false));
+    are_counted(&controller, [1, 0, 1]).await;
     test.close().await;
 }
 
