@@ -1,6 +1,5 @@
 //! What the DaemonSet makes of the agent.
 
-use fivespot_api::keys::{RECLAIM_REASON_ANNOTATION, RECLAIM_REQUESTED_ANNOTATION, RECLAIM_REQUESTED_AT_ANNOTATION};
 use fivespot_testbed::RealNode;
 use fivespot_testbed::wait::eventually;
 
@@ -60,15 +59,7 @@ async fn it_asks_for_the_machine_when_its_owner_starts_a_program_and_not_when_a_
     // It would have found the pod's, which was there before, first.
     let found = stage.logs(&agent, "a match", |it| it["message"] == "match").await;
     assert_eq!(found["pid"], idea.pid(), "the pod's own is {in_a_pod}: {found}");
-    eventually("the request is on the Node", SOON, async || {
-        let annotations = stage.annotations().await;
-        let of = |key| annotations.get(key).map(String::as_str);
-        let stored = of(RECLAIM_REQUESTED_ANNOTATION) == Some("true")
-            && of(RECLAIM_REASON_ANNOTATION) == Some("process-match: idea")
-            && of(RECLAIM_REQUESTED_AT_ANNOTATION).is_some();
-        if stored { Ok(()) } else { Err(format!("{annotations:?}")) }
-    })
-    .await;
+    stage.requested("idea").await;
     stage.end().await;
 }
 

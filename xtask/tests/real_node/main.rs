@@ -7,3 +7,4 @@ mod identity;
 mod process;
 mod stage;
 mod story;
+mod update;

@@ -5,7 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use fivespot_api::keys::{RECLAIM_AGENT_LABEL, RECLAIM_CONFIG_KEY, reclaim_config_map};
+use fivespot_api::keys::{
+    RECLAIM_AGENT_LABEL, RECLAIM_CONFIG_KEY, RECLAIM_REASON_ANNOTATION, RECLAIM_REQUESTED_ANNOTATION,
+    RECLAIM_REQUESTED_AT_ANNOTATION, reclaim_config_map,
+};
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::wait::eventually;
@@ -19,7 +22,7 @@ use serde_json::{Value, json};
 pub(crate) const SOON: Duration = Duration::from_mins(5);
 const NAMESPACE: &str = "5spot-system";
 const NODE: &str = "desk-01";
-const AGENT_IMAGE: &str = "localhost/5spot/agent:test";
+pub(crate) const AGENT_IMAGE: &str = "localhost/5spot/agent:test";
 const IDEA_IMAGE: &str = "localhost/idea:test";
 
 /// What a test overlay changes: the image, which nobody can pull here, and the way to the API server, as there is no
@@ -98,9 +101,8 @@ impl Stage {
 
     /// The name of the agent's pod, once it runs.
     pub(crate) async fn agent(&self) -> String {
-        let pods: Api<Pod> = Api::namespaced(self.plane.client(), NAMESPACE);
         eventually("the agent runs", SOON, async || {
-            let found = pods.list(&ListParams::default()).await.unwrap().items;
+            let found = self.pods().await;
             found.iter().find(|it| is_running(it)).map(kube::ResourceExt::name_any).ok_or_else(|| json!(found))
         })
         .await
@@ -157,10 +159,38 @@ impl Stage {
         self.let_look_for(victim, command).await;
 
         let name = json!({ "name": "NODE_NAME", "value": victim, "valueFrom": null });
-        let pod = json!({ "spec": { "containers": [{ "name": "agent", "env": [name] }] } });
+        self.roll_out(json!({ "env": [name] })).await;
+    }
+
+    /// Changes the agent's container, so that its pods are replaced.
+    pub(crate) async fn roll_out(&self, mut container: Value) {
+        container["name"] = "agent".into();
+        self.edit_daemon_set(json!({ "template": { "spec": { "containers": [container] } } })).await;
+    }
+
+    pub(crate) async fn edit_daemon_set(&self, spec: Value) {
         let sets: Api<DaemonSet> = Api::namespaced(self.plane.client(), NAMESPACE);
-        let patch = Patch::Strategic(json!({ "spec": { "template": pod } }));
+        let patch = Patch::Strategic(json!({ "spec": spec }));
         sets.patch("5spot-reclaim-agent", &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The agent's pods.
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
+        let pods: Api<Pod> = Api::namespaced(self.plane.client(), NAMESPACE);
+        pods.list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Waits until the request is on the Node.
+    pub(crate) async fn requested(&self, command: &str) {
+        eventually("the request is on the Node", SOON, async || {
+            let annotations = self.annotations().await;
+            let of = |key| annotations.get(key).map(String::as_str);
+            let stored = of(RECLAIM_REQUESTED_ANNOTATION) == Some("true")
+                && of(RECLAIM_REASON_ANNOTATION) == Some(&*format!("process-match: {command}"))
+                && of(RECLAIM_REQUESTED_AT_ANNOTATION).is_some();
+            if stored { Ok(()) } else { Err(format!("{annotations:?}")) }
+        })
+        .await;
     }
 
     /// What the agent has tried to write so far.
