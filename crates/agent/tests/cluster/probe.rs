@@ -2,7 +2,9 @@
 
 use std::process::Output;
 
-use crate::stage::{Stage, shared};
+use fivespot_testbed::wait::eventually;
+
+use crate::stage::{SOON, Stage, shared};
 
 fn why_not(probe: &Output) -> String {
     let why = String::from_utf8(probe.stderr.clone()).unwrap();
@@ -41,6 +43,12 @@ async fn an_agent_that_does_not_hear_of_the_probe_is_not_ready() {
     let agent = stage.armed("match_commands = ['deaf-idea']\n", &[]).await;
     assert!(stage.probe().status.success());
     agent.process.signal(rustix::process::Signal::STOP);
+    // On a busy machine its threads take a moment.
+    eventually("all its threads stand still", SOON, async || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", agent.process.0.id())).unwrap().flatten();
+        threads.into_iter().all(|it| std::fs::read_to_string(it.path().join("stat")).unwrap().contains(") T "))
+    })
+    .await;
     let why = why_not(&stage.probe());
     assert!(why.contains("has not noticed this process"), "{why}");
     agent.process.signal(rustix::process::Signal::CONT);
