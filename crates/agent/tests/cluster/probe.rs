@@ -12,6 +12,15 @@ fn why_not(probe: &Output) -> String {
     why
 }
 
+/// Waits until a probe succeeds: on a busy machine one may be given up before the agent has had its turn.
+async fn is_ready(stage: &Stage<'_>) {
+    eventually("a probe succeeds", SOON, async || {
+        let probe = stage.probe();
+        if probe.status.success() { Ok(()) } else { Err(why_not(&probe)) }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_probe_succeeds_while_the_agent_is_armed_and_says_why_not_otherwise() {
     for detector in ["netlink", "poll"] {
@@ -21,13 +30,18 @@ async fn a_probe_succeeds_while_the_agent_is_armed_and_says_why_not_otherwise() 
         assert!(why.contains("no agent keeps its state in"), "{why}");
         let agent = stage.agent(&["--detector", detector]);
         agent.says("nothing to look for").await;
-        let why = why_not(&stage.probe());
-        assert!(why.contains(&format!("ConfigMap 5spot-system/reclaim-agent-{node} is not there")), "{why}");
+        // It is said in the log first.
+        eventually("a probe is told what is missing", SOON, async || {
+            let why = why_not(&stage.probe());
+            let missing = format!("ConfigMap 5spot-system/reclaim-agent-{node} is not there");
+            if why.contains(&missing) { Ok(()) } else { Err(why) }
+        })
+        .await;
 
         stage.order(&format!("match_commands = ['{node}']\nmatch_argv_substrings = ['--probe']\n")).await;
         agent.says("\"armed\"").await;
         for _ in 0..3 {
-            assert!(stage.probe().status.success());
+            is_ready(&stage).await;
         }
         agent.stop();
         let why = why_not(&stage.probe());
@@ -41,7 +55,7 @@ async fn a_probe_succeeds_while_the_agent_is_armed_and_says_why_not_otherwise() 
 async fn an_agent_that_does_not_hear_of_the_probe_is_not_ready() {
     let stage = Stage::new(shared().await, "deaf").await;
     let agent = stage.armed("match_commands = ['deaf-idea']\n", &[]).await;
-    assert!(stage.probe().status.success());
+    is_ready(&stage).await;
     agent.process.signal(rustix::process::Signal::STOP);
     // On a busy machine its threads take a moment.
     eventually("all its threads stand still", SOON, async || {
@@ -52,5 +66,5 @@ async fn an_agent_that_does_not_hear_of_the_probe_is_not_ready() {
     let why = why_not(&stage.probe());
     assert!(why.contains("has not noticed this process"), "{why}");
     agent.process.signal(rustix::process::Signal::CONT);
-    assert!(stage.probe().status.success());
+    is_ready(&stage).await;
 }
