@@ -72,10 +72,7 @@ async fn on_another_machine_nothing_is_written_and_both_machines_are_named() {
     let mut agent = stage.armed("match_commands = ['stranger-idea']\n", &[]).await;
     let told = "Node 'stranger' is the machine 'machine-of-stranger', and this is 'somebody-else': nothing was written";
     agent.says(told).await;
-    let probe = stage.probe();
-    let reason = String::from_utf8(probe.stderr).unwrap();
-    assert_eq!(probe.status.code(), Some(1), "{reason}");
-    assert!(reason.contains(told), "{reason}");
+    probe::is_not_ready(&stage, told).await;
 
     let _idea = stage.start("stranger-idea");
     agent.says_times(told, 2).await;
@@ -96,8 +93,7 @@ async fn a_node_of_the_same_name_that_is_another_machine_is_left_alone_until_it_
     let told = "Node 'replaced' is the machine 'another', and this is 'machine-of-replaced': nothing was written";
     agent.says(told).await;
     assert!(stage.is_not_requested().await);
-    let why = String::from_utf8(stage.probe().stderr).unwrap();
-    assert!(why.contains(told), "{why}");
+    probe::is_not_ready(&stage, told).await;
     let written = stage.asked().await.filter(|it| it.verb == "patch" && it.succeeded());
     assert!(written.is_empty(), "{written:?}");
 
@@ -105,7 +101,7 @@ async fn a_node_of_the_same_name_that_is_another_machine_is_left_alone_until_it_
     stage.make_node_again("machine-of-replaced").await;
     stage.requested().await;
     agent.says("the Node is this machine's after all").await;
-    assert!(stage.probe().status.success());
+    probe::is_ready(&stage).await;
     assert_eq!(agent.log().matches(told).count(), 1, "{}", agent.log());
     drop(idea);
 }

@@ -3,6 +3,7 @@
 use fivespot_testbed::wait::eventually;
 
 use crate::gate::Gate;
+use crate::probe::{is_not_ready, is_ready};
 use crate::stage::{SOON, Stage, plane, shared};
 
 #[tokio::test]
@@ -51,14 +52,13 @@ async fn orders_that_cannot_be_read_are_told_with_their_place_and_the_last_ones_
     stage.order("match_commands = ['bad-idea',\n  '']\n").await;
     let mut agent = stage.agent(&[]);
     agent.says("line 2, column 3: match_commands[1]").await;
-    let reason = String::from_utf8(stage.probe().stderr).unwrap();
-    assert!(reason.contains("ConfigMap 5spot-system/reclaim-agent-bad: line 2, column 3"), "{reason}");
+    is_not_ready(&stage, "ConfigMap 5spot-system/reclaim-agent-bad: line 2, column 3").await;
     stage.order("match_commands = ['bad-idea']\n").await;
     agent.says("\"armed\"").await;
     stage.order("match_commands = 7\n").await;
     agent.says("line 1, column 18").await;
     agent.says("\"last_orders_hold\":true").await;
-    assert!(stage.probe().status.success());
+    is_ready(&stage).await;
     let _idea = stage.start("bad-idea");
     stage.requested().await;
     assert!(agent.lives());

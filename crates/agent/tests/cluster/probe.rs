@@ -13,10 +13,19 @@ fn why_not(probe: &Output) -> String {
 }
 
 /// Waits until a probe succeeds: on a busy machine one may be given up before the agent has had its turn.
-async fn is_ready(stage: &Stage<'_>) {
+pub(crate) async fn is_ready(stage: &Stage<'_>) {
     eventually("a probe succeeds", SOON, async || {
         let probe = stage.probe();
         if probe.status.success() { Ok(()) } else { Err(why_not(&probe)) }
+    })
+    .await;
+}
+
+/// Waits until a probe is told this: it is said in the log first.
+pub(crate) async fn is_not_ready(stage: &Stage<'_>, because: &str) {
+    eventually(&format!("a probe is told: {because}"), SOON, async || {
+        let why = why_not(&stage.probe());
+        if why.contains(because) { Ok(()) } else { Err(why) }
     })
     .await;
 }
@@ -30,13 +39,7 @@ async fn a_probe_succeeds_while_the_agent_is_armed_and_says_why_not_otherwise() 
         assert!(why.contains("no agent keeps its state in"), "{why}");
         let agent = stage.agent(&["--detector", detector]);
         agent.says("nothing to look for").await;
-        // It is said in the log first.
-        eventually("a probe is told what is missing", SOON, async || {
-            let why = why_not(&stage.probe());
-            let missing = format!("ConfigMap 5spot-system/reclaim-agent-{node} is not there");
-            if why.contains(&missing) { Ok(()) } else { Err(why) }
-        })
-        .await;
+        is_not_ready(&stage, &format!("ConfigMap 5spot-system/reclaim-agent-{node} is not there")).await;
 
         stage.order(&format!("match_commands = ['{node}']\nmatch_argv_substrings = ['--probe']\n")).await;
         agent.says("\"armed\"").await;
