@@ -11,7 +11,7 @@ mod tools;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fivespot_entry::{Failure, arguments, chain, finish};
+use fivespot_cli_support::{Failure, arguments, chain, finish};
 
 /// Repository commands of 5-Spot
 #[derive(Debug, Parser)]

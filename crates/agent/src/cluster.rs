@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fivespot_entry::{Failure, chain};
+use fivespot_cli_support::{Failure, chain};
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};

@@ -183,7 +183,7 @@ mod tests {
         fn what_the_controller_writes_is_read_as_it_was_meant(
             commands in proptest::collection::vec("(?s)[^\u{0}]{0,20}[^\u{0}\\s][^\u{0}]{0,20}", 1..5),
         ) {
-            let text = fivespot_core::agent::orders(&commands).unwrap();
+            let text = fivespot_planner::agent::orders(&commands).unwrap();
             let read = Config::parse(&text).unwrap();
             proptest::prop_assert_eq!(read.patterns, Patterns { commands: commands.clone(), argv_substrings: commands });
         }

@@ -27,7 +27,7 @@ mod store;
 
 use std::process::ExitCode;
 
-use fivespot_entry::{arguments, finish};
+use fivespot_cli_support::{arguments, finish};
 
 use run::Outcome;
 

@@ -56,7 +56,7 @@ impl Place {
             if let Err(error) = &event {
                 // Once: it is tried again until it works.
                 if !std::mem::replace(&mut away, true) {
-                    let (what, reason) = (self.to_string(), fivespot_entry::chain(error));
+                    let (what, reason) = (self.to_string(), fivespot_cli_support::chain(error));
                     warn!(
                         what,
                         reason,

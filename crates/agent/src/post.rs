@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::info;

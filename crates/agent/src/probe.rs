@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use tracing::warn;
 
 use crate::proc::Proc;

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::thread;
 
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};

@@ -272,7 +272,7 @@ impl Refusal {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given away by who maps errors")]
 fn unreachable(error: kube::Error) -> Answer {
-    Answer::None(fivespot_entry::chain(&error))
+    Answer::None(fivespot_cli_support::chain(&error))
 }
 
 fn silent() -> Answer {

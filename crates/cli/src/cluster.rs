@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fivespot_api::ScheduledMachine;
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 
@@ -34,14 +34,14 @@ pub(crate) fn get(target: &Target, name: &str) -> Result<ScheduledMachine, Failu
 async fn config(target: &Target) -> Result<Config, Failure> {
     let options = KubeConfigOptions { context: target.context.clone(), ..KubeConfigOptions::default() };
     let unusable = |error: kube::config::KubeconfigError| {
-        Failure::bad_input(format!("kubeconfig: {}", fivespot_entry::chain(&error)))
+        Failure::bad_input(format!("kubeconfig: {}", fivespot_cli_support::chain(&error)))
     };
     let kubeconfig = match &target.kubeconfig {
         Some(path) => Kubeconfig::read_from(path).map_err(unusable)?,
         None => Kubeconfig::read().map_err(|error| match error {
             error @ kube::config::KubeconfigError::ReadConfig(..) => Failure::bad_input(format!(
                 "no cluster to ask: {} (set KUBECONFIG, or read a file with -f)",
-                fivespot_entry::chain(&error)
+                fivespot_cli_support::chain(&error)
             )),
             other => unusable(other),
         })?,

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fivespot_core::document::{self, DocumentError};
-use fivespot_core::names;
-use fivespot_core::validate::Judge;
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
+use fivespot_validation::document::{self, DocumentError};
+use fivespot_validation::names;
+use fivespot_validation::validate::Judge;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Serialize;
 use serde_json::Value;

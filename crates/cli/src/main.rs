@@ -12,7 +12,7 @@ mod windows;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fivespot_entry::{Failure, arguments, finish};
+use fivespot_cli_support::{Failure, arguments, finish};
 use jiff::Timestamp;
 
 /// Shows when ScheduledMachines are in their cluster, and what is wrong with them.

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use fivespot_api::ScheduleSpec;
-use fivespot_core::document::{self, DocumentError};
-use fivespot_core::schema;
-use fivespot_entry::{Failure, tell};
+use fivespot_cli_support::{Failure, tell};
+use fivespot_validation::document::{self, DocumentError};
+use fivespot_validation::schema;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fivespot_core::names;
-use fivespot_core::validate::{Standard, validate_schedule};
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use fivespot_schedule::Schedule;
+use fivespot_validation::names;
+use fivespot_validation::validate::{Standard, validate_schedule};
 use jiff::Timestamp;
 
 use crate::{cluster, manifest};

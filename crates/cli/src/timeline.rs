@@ -1,7 +1,7 @@
 //! `kubectl 5spot timeline`: a week as a picture.
 
 use clap::Args;
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use fivespot_schedule::Window;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};

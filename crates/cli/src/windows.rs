@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use fivespot_schedule::Window;
 use jiff::{SignedDuration, Timestamp};
 

@@ -9,8 +9,8 @@ mod pods;
 mod side_by_side;
 
 use fivespot_api::ScheduledMachine;
-use fivespot_core::plan::Action;
-use fivespot_core::status::Done;
+use fivespot_planner::plan::Action;
+use fivespot_planner::status::Done;
 use futures::FutureExt as _;
 
 use self::side_by_side::side_by_side;

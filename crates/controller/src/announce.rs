@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fivespot_api::ScheduledMachine;
-use fivespot_core::children::label_value;
-use fivespot_core::event::{Event, Weight};
+use fivespot_planner::children::label_value;
+use fivespot_planner::event::{Event, Weight};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use fivespot_core::children::MachineVersion;
+use fivespot_planner::children::MachineVersion;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::core::DynamicResourceScope;

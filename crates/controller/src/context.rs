@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use fivespot_api::ScheduledMachine;
-use fivespot_core::patience::Patience;
+use fivespot_planner::patience::Patience;
 use kube::Client;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use fivespot_api::conditions::ReferencesValid;
-use fivespot_core::children::MachineVersion;
-use fivespot_core::observed::Ref;
+use fivespot_planner::children::MachineVersion;
+use fivespot_planner::observed::Ref;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 use kube::api::ApiResource;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use fivespot_core::children::ChildNames;
+use fivespot_planner::children::ChildNames;
 use kube::ResourceExt as _;
 use kube::api::ApiResource;
 

@@ -1,6 +1,6 @@
 //! `5spot`: puts machines into Cluster API clusters while their schedule is open, and takes them out when it closes.
 //!
-//! One pass over one object is [`reconcile`]: observe, decide, act, report. All decisions are made in `fivespot-core`,
+//! One pass over one object is [`reconcile`]: observe, decide, act, report. All decisions are made in `fivespot-planner`,
 //! which has no client; all reads are in [`observe`], all writes in [`act`] and [`report`].
 
 mod act;
@@ -29,7 +29,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-use fivespot_entry::{arguments, finish};
+use fivespot_cli_support::{arguments, finish};
 
 fn main() -> ExitCode {
     finish(run::run(&arguments()))

@@ -4,10 +4,10 @@ mod closer;
 mod node;
 
 use fivespot_api::{Phase, ScheduledMachine, keys};
-use fivespot_core::children;
-use fivespot_core::observed::{self, Cluster, Health, Marks, Observed, Pods, Slot, Stored};
-use fivespot_core::status::stored_refs;
-use fivespot_core::validate::ValidSpec;
+use fivespot_planner::children;
+use fivespot_planner::observed::{self, Cluster, Health, Marks, Observed, Pods, Slot, Stored};
+use fivespot_planner::status::stored_refs;
+use fivespot_validation::validate::ValidSpec;
 use kube::ResourceExt as _;
 
 use crate::cluster_api::{self, Machine, NO_DRAIN, NO_VOLUMES, is_owned_by};

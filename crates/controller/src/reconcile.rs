@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fivespot_api::ScheduledMachine;
-use fivespot_core::decide::{Situation, decide};
-use fivespot_core::intent::Intent;
-use fivespot_core::observed::Observed;
-use fivespot_core::patience::{Kind, LONGEST_EJECT, Patience, Verdict};
-use fivespot_core::plan::{Action, Decision, Plan};
-use fivespot_core::validate::{SpecErrors, Standard, ValidSpec, validate};
+use fivespot_planner::decide::{Situation, decide};
+use fivespot_planner::intent::Intent;
+use fivespot_planner::observed::Observed;
+use fivespot_planner::patience::{Kind, LONGEST_EJECT, Patience, Verdict};
+use fivespot_planner::plan::{Action, Decision, Plan};
+use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
 use kube::Api;
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use fivespot_api::{Phase, ScheduledMachineStatus};
-use fivespot_core::decide::unknown;
-use fivespot_core::event::{Event, Reason, transitions};
-use fivespot_core::observed::Pods;
-use fivespot_core::plan::{Action, Plan, Standing};
-use fivespot_core::status::{Doing, Failure, Subject, fold, merge_patch};
+use fivespot_planner::decide::unknown;
+use fivespot_planner::event::{Event, Reason, transitions};
+use fivespot_planner::observed::Pods;
+use fivespot_planner::plan::{Action, Plan, Standing};
+use fivespot_planner::status::{Doing, Failure, Subject, fold, merge_patch};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fivespot_api::ScheduledMachine;
-use fivespot_core::intent::Intent;
-use fivespot_entry::{Failure, chain};
+use fivespot_cli_support::{Failure, chain};
+use fivespot_planner::intent::Intent;
 use jiff::Timestamp;
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use fivespot_entry::Failure;
+use fivespot_cli_support::Failure;
 use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;

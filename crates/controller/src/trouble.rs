@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fivespot_api::conditions::ReferencesValid;
-use fivespot_entry::chain;
+use fivespot_cli_support::chain;
 use kube::core::Status;
 
 /// How long the management cluster may take to answer.

@@ -58,7 +58,7 @@ where
         match stream.next().await {
             Some(Ok(event)) => hear(event),
             Some(Err(error)) if is_not_served(&error) => return Gone(kind),
-            Some(Err(error)) => tracing::warn!(kind, error = fivespot_entry::chain(&error), "the watch failed"),
+            Some(Err(error)) => tracing::warn!(kind, error = fivespot_cli_support::chain(&error), "the watch failed"),
             None => return Gone(kind),
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fivespot_api::{Phase, conditions};
-use fivespot_core::event::Reason;
+use fivespot_planner::event::Reason;
 
 fn repository(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);

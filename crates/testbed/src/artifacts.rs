@@ -66,7 +66,7 @@ pub enum ArtifactError {
     /// `go` ran and failed.
     #[error("building {module} failed: {command}\n{tail}")]
     BuildFailed {
-        /// The module under `testbed/go`.
+        /// The module under `crates/testbed/go`.
         module: &'static str,
         /// What was run.
         command: String,
@@ -169,7 +169,7 @@ impl Artifacts {
 
 /// The Go modules of the testbed.
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/go")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("go")
 }
 
 /// Where what is built is kept: `$FIVESPOT_TESTBED`, else `5spot-testbed` in the user's cache directory.

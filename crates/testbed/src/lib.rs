@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! The first run builds the programs from the Go modules in `testbed/go`, which takes minutes and needs Go; later runs
+//! The first run builds the programs from the Go modules in `crates/testbed/go`, which takes minutes and needs Go; later runs
 //! find them in the cache directory (see [`artifacts`]). Every server is a child of this process, listens on loopback
 //! only, writes its log into the run directory (see [`run_dir`]) and dies with this process, however that dies (see
 //! [`process`]).

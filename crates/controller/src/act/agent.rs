@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use fivespot_api::keys;
-use fivespot_core::observed::OurNode;
+use fivespot_planner::observed::OurNode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};

@@ -1,10 +1,10 @@
 //! Making a machine: the bootstrap object, the infrastructure object, then the Machine that refers to both.
 
 use fivespot_api::{conditions::ReferencesValid, keys};
-use fivespot_core::children::{self, Owner};
-use fivespot_core::observed::Ref;
-use fivespot_core::plan::Role;
-use fivespot_core::status::Made;
+use fivespot_planner::children::{self, Owner};
+use fivespot_planner::observed::Ref;
+use fivespot_planner::plan::Role;
+use fivespot_planner::status::Made;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! Telling Cluster API how a Machine is to go, and that it is to go.
 
 use fivespot_api::keys;
-use fivespot_core::children::ChildNames;
-use fivespot_core::observed::Marks;
+use fivespot_planner::children::ChildNames;
+use fivespot_planner::observed::Marks;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use fivespot_api::{NodeTaint, keys};
-use fivespot_core::observed;
-use fivespot_core::taints::{diff, record, standing};
+use fivespot_planner::observed;
+use fivespot_planner::taints::{diff, record, standing};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};

@@ -1,8 +1,8 @@
 //! Asking pods to leave, or ending them.
 
-use fivespot_core::drain;
-use fivespot_core::plan::PodKey;
-use fivespot_core::status::Blocked;
+use fivespot_planner::drain;
+use fivespot_planner::plan::PodKey;
+use fivespot_planner::status::Blocked;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};

@@ -1,10 +1,10 @@
 //! Looking closer: what a decision depends on and no cache can tell.
 
 use fivespot_api::conditions::ReferencesValid;
-use fivespot_core::children::ChildNames;
-use fivespot_core::drain::{self, Kubelet};
-use fivespot_core::observed::{self, Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
-use fivespot_core::plan::Look;
+use fivespot_planner::children::ChildNames;
+use fivespot_planner::drain::{self, Kubelet};
+use fivespot_planner::observed::{self, Node, NodePod, Observed, Pods, ProviderChild, Ref, Slot};
+use fivespot_planner::plan::Look;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};

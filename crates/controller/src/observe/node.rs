@@ -1,8 +1,8 @@
 //! The Node of a Machine: which it is, and that it is really its own.
 
 use fivespot_api::{NodeTaint, keys};
-use fivespot_core::observed::{Agent, Cordon, Node, Orders, OurNode, ReclaimRequest};
-use fivespot_core::taints;
+use fivespot_planner::observed::{Agent, Cordon, Node, Orders, OurNode, ReclaimRequest};
+use fivespot_planner::taints;
 use k8s_openapi::api::core::v1;
 use kube::ResourceExt as _;
 

@@ -196,7 +196,9 @@ impl Shared {
             let answer = tokio::time::timeout(FIRST_ANSWER, stream.next()).await;
             match answer.map_err(|_| format!("did not answer within {} s", FIRST_ANSWER.as_secs()))? {
                 Some(Ok(event)) => nodes.hear(event, &self.means.queue),
-                Some(Err(error)) => return Err(format!("cannot be used: {}", gist(&fivespot_entry::chain(&error)))),
+                Some(Err(error)) => {
+                    return Err(format!("cannot be used: {}", gist(&fivespot_cli_support::chain(&error))));
+                }
                 None => return Err("ended the watch of its Nodes".to_owned()),
             }
         }

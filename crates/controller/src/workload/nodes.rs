@@ -200,7 +200,7 @@ impl Nodes {
                         }
                     }
                     Err(error) => {
-                        let why = fivespot_entry::chain(&error);
+                        let why = fivespot_cli_support::chain(&error);
                         tracing::warn!(error = why, "the watch of Nodes failed");
                         if lock(&nodes.trouble).replace(why).is_none() {
                             nodes.call_about(None, &queue);

@@ -72,7 +72,7 @@ impl Board {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                let why = gist(&fivespot_entry::chain(&error));
+                let why = gist(&fivespot_cli_support::chain(&error));
                 let before = lock(&self.trouble).replace(why.clone());
                 // A cluster that goes on to say no is asked again and again, and that is no news.
                 if before.as_ref() != Some(&why) {

@@ -1,4 +1,4 @@
-//! What is built: one entry for each Go module under `testbed/go`.
+//! What is built: one entry for each Go module under `crates/testbed/go`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::ArtifactError;
 
 /// A Go module of the testbed, and what is taken from it.
 pub(super) struct GoModule {
-    /// Its directory under `testbed/go`, and the start of the artifact directory's name.
+    /// Its directory under `crates/testbed/go`, and the start of the artifact directory's name.
     pub(super) name: &'static str,
     /// The package whose `main` is built.
     pub(super) package: &'static str,

@@ -10,12 +10,12 @@ pub enum Progress {
     Waiting,
     /// Go fetches what the module needs and counts its packages.
     Preparing {
-        /// The module under `testbed/go`.
+        /// The module under `crates/testbed/go`.
         module: &'static str,
     },
     /// Packages are being compiled. Those in Go's cache are not compiled again, so `done` may end below `total`.
     Building {
-        /// The module under `testbed/go`.
+        /// The module under `crates/testbed/go`.
         module: &'static str,
         /// Packages compiled.
         done: usize,
@@ -24,7 +24,7 @@ pub enum Progress {
     },
     /// The module's programs are in place.
     Built {
-        /// The module under `testbed/go`.
+        /// The module under `crates/testbed/go`.
         module: &'static str,
         /// How long it took.
         took: Duration,

@@ -1,0 +1,48 @@
+//! Somebody who may create ScheduledMachines in one namespace, and nothing else, reaches for more.
+
+use fivespot_testbed::allow;
+use fivespot_validation::validate::rules;
+use serde_json::{Value, json};
+
+use crate::installed::{example, installed};
+use crate::requests::create_as;
+
+#[tokio::test]
+async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_not_theirs() {
+    let testbed = installed().await.testbed;
+    let test = testbed.namespace("tenant").await;
+    let create_only = allow("5spot.finos.org", &["scheduledmachines"], &["create"]);
+    let tenant = test.account("tenant", vec![create_only]).await.unwrap().client();
+    let attempts: &[(&str, Value, &str)] = &[
+        ("/spec/bootstrapSpec/namespace", json!("kube-system"), rules::BOOTSTRAP.namespace),
+        ("/spec/infrastructureSpec/namespace", json!("kube-system"), rules::INFRASTRUCTURE.namespace),
+        ("/spec/bootstrapSpec/apiVersion", json!("rbac.authorization.k8s.io/v1"), rules::BOOTSTRAP.group_allowed),
+        ("/spec/infrastructureSpec/apiVersion", json!("v1"), rules::INFRASTRUCTURE.group_present),
+        ("/spec/bootstrapSpec/kind", json!("JoinTokenRequest"), rules::BOOTSTRAP.kind_allowed),
+        ("/spec/infrastructureSpec/kind", json!("RemoteCluster"), rules::INFRASTRUCTURE.kind_allowed),
+        ("/spec/infrastructureSpec/spec/providerID", json!("theirs"), rules::INFRASTRUCTURE.provider_id),
+        (
+            "/spec/nodeTaints",
+            json!([{ "key": "node-role.kubernetes.io/control-plane", "effect": "NoExecute" }]),
+            rules::TAINT_KEY_RESERVED,
+        ),
+        (
+            "/spec/machineTemplate",
+            json!({ "labels": { "cluster.x-k8s.io/set-name": "theirs" } }),
+            rules::TEMPLATE_RESERVED,
+        ),
+        (
+            "/spec/machineTemplate",
+            json!({ "annotations": { "pre-terminate.delete.hook.machine.cluster.x-k8s.io/mine": "" } }),
+            rules::TEMPLATE_RESERVED,
+        ),
+    ];
+    for (pointer, value, rule) in attempts {
+        let mut manifest = example("valid", "minimal").manifest;
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        manifest.pointer_mut(parent).unwrap()[field] = value.clone();
+        create_as(&tenant, &test, &manifest).await.refused_for(rule, pointer);
+    }
+    create_as(&tenant, &test, &example("valid", "minimal").manifest).await.accepted("what a tenant may do");
+    test.close().await;
+}

@@ -1,0 +1,100 @@
+//! What we build is what the real Cluster API takes: its webhooks accept it, its controller makes it run, and what the
+//! template says arrives.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::time::Duration;
+
+use fivespot_planner::children::{self, MachineVersion, Owner};
+use fivespot_testbed::wait::eventually;
+use fivespot_testbed::{TestNamespace, shared};
+use fivespot_validation::document;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_mins(2);
+
+const MANIFEST: &str = "
+apiVersion: 5spot.finos.org/v1alpha1
+kind: ScheduledMachine
+metadata: {name: desk-01}
+spec:
+  clusterName: edge
+  schedule: {daysOfWeek: [mon-sun], hoursOfDay: [\"0-23\"]}
+  bootstrapSpec: {apiVersion: bootstrap.cluster.x-k8s.io/v1beta1, kind: K0sWorkerConfig, spec: {}}
+  infrastructureSpec:
+    apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+    kind: RemoteMachine
+    spec: {address: 192.168.1.100}
+  gracefulShutdownTimeout: 10m
+  nodeDrainTimeout: 90s
+  machineTemplate:
+    labels: {node.cluster.x-k8s.io/pool: desktops, team: research}
+    annotations: {example.com/owner: lab 4}
+    version: v1.30.0+k0s.0
+    failureDomain: building-7
+";
+
+fn api(test: &TestNamespace, object: &Value) -> Api<DynamicObject> {
+    let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+    let kind = object["kind"].as_str().unwrap();
+    test.dynamic_api(&ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
+}
+
+async fn runs_in(version: MachineVersion) {
+    let testbed = shared().await;
+    let test = testbed.namespace(&format!("children {}", version.as_str())).await;
+    testbed.cluster(&test, "edge").await.unwrap();
+    let spec = document::judge(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap().spec;
+    let owner = Owner { name: "desk-01", namespace: &test.name, uid: "00000000-0000-0000-0000-000000000001" };
+    let mut built = children::build(owner, &spec, version);
+    // The owner does not exist here, and garbage collection would take its children away.
+    for child in [&mut built.bootstrap, &mut built.infrastructure, &mut built.machine] {
+        child["metadata"].as_object_mut().unwrap().remove("ownerReferences").unwrap();
+        let object: DynamicObject = serde_json::from_value(child.clone()).unwrap();
+        api(&test, child).create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    let machines = api(&test, &built.machine);
+    let machine = eventually("the Machine runs", SOON, async || {
+        let machine = machines.get("desk-01-machine").await.map_err(|error| json!(error.to_string()))?;
+        if machine.data["status"]["phase"] == "Running" { Ok(machine) } else { Err(machine.data) }
+    })
+    .await;
+    assert_eq!(machine.data["spec"]["version"], "v1.30.0+k0s.0");
+    assert_eq!(machine.data["spec"]["failureDomain"], "building-7");
+    let (drain, volumes, deletion) = match version {
+        MachineVersion::V1Beta2 => (
+            "/deletion/nodeDrainTimeoutSeconds",
+            "/deletion/nodeVolumeDetachTimeoutSeconds",
+            "/deletion/nodeDeletionTimeoutSeconds",
+        ),
+        MachineVersion::V1Beta1 => ("/nodeDrainTimeout", "/nodeVolumeDetachTimeout", "/nodeDeletionTimeout"),
+    };
+    let told = |pointer: &str| machine.data["spec"].pointer(pointer).cloned();
+    let expected = match version {
+        MachineVersion::V1Beta2 => [json!(90), json!(600), json!(10)],
+        MachineVersion::V1Beta1 => [json!("1m30s"), json!("10m0s"), json!("10s")],
+    };
+    assert_eq!([told(drain), told(volumes), told(deletion)], expected.map(Some));
+    let labels = machine.metadata.labels.unwrap();
+    assert_eq!(labels["team"], "research");
+    assert_eq!(labels["cluster.x-k8s.io/cluster-name"], "edge");
+    assert_eq!(labels["5spot.finos.org/scheduled-machine"], "desk-01");
+    assert_eq!(machine.metadata.annotations.unwrap()["example.com/owner"], "lab 4");
+    machines.delete("desk-01-machine", &kube::api::DeleteParams::default()).await.unwrap();
+    eventually("the Machine is gone", SOON, async || machines.get_opt("desk-01-machine").await.unwrap().is_none())
+        .await;
+    test.close().await;
+}
+
+#[tokio::test]
+async fn a_machine_in_the_newest_version_runs_with_all_that_the_template_says() {
+    runs_in(MachineVersion::V1Beta2).await;
+}
+
+#[tokio::test]
+async fn a_machine_in_the_older_version_runs_with_all_that_the_template_says() {
+    runs_in(MachineVersion::V1Beta1).await;
+}
