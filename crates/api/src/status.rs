@@ -179,6 +179,9 @@ pub struct ReclaimStatus {
     /// Whether the schedule was disabled for it already: that happens once, so that a later edit by a person wins.
     #[serde(default)]
     pub schedule_disabled: bool,
+    /// Whether the Machine is still being removed for this reclaim.
+    #[serde(default)]
+    pub in_progress: bool,
     /// How many there have been.
     #[serde(default)]
     #[schemars(range(min = 0), extend("format" = "int64"))]

@@ -85,6 +85,7 @@ fn record(situation: &Situation<'_>, schedule: Schedule) -> Option<ReclaimStatus
             reason: request.reason.clone(),
             requested_at: request.at.map(Time),
             schedule_disabled: false,
+            in_progress: false,
             count: before.map_or(0, |it| it.count).saturating_add(1),
         }),
         Some(_) | None => before.cloned(),

@@ -128,6 +128,7 @@ mod tests {
             reason: Some(reason.to_owned()),
             requested_at: Some(Time(at.parse().unwrap())),
             schedule_disabled: false,
+            in_progress: false,
             count: 1,
         };
         ScheduledMachineStatus {

@@ -76,6 +76,7 @@ fn stored(object: &Object) -> Stored {
             reason: None,
             requested_at: None,
             schedule_disabled,
+            in_progress: false,
             count: 0,
         }),
         reclaiming: object.phase == Some(Phase::EmergencyRemove),
