@@ -3,6 +3,8 @@
 //! The doc comments on the types are what `kubectl explain scheduledmachine` prints, so they speak to its users.
 //! There is no client here: this crate depends on the client-less half of kube, and so does everything pure above it.
 
+#![warn(missing_docs)]
+
 pub mod conditions;
 mod crd;
 pub mod keys;

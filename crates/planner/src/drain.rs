@@ -1,74 +1,70 @@
-//! Which pods have to leave a Node before its machine may go.
+//! Which pods have to leave a Node before its Machine is deleted.
 //!
-//! A drain is a pass, not a wait: each pass classifies the pods that are there, asks those to leave that have not been
-//! asked, and comes back while any is awaited.
+//! A drain is a reconcile, not a wait: each reconcile classifies the pods of the Node, evicts those that are not yet
+//! terminating, and is repeated until none is left.
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// Annotation of a pod that the kubelet runs from a file, and that the API server only mirrors.
+/// Annotation of a mirror pod: the kubelet runs the static pod from a file.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// What a drain does about a pod.
+/// What a drain does with a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// It is asked to leave.
+pub enum DrainAction {
     Evict,
-    /// It is on its way out already.
-    Await,
-    /// It stays where it is, and nobody waits for it.
-    Leave(Exempt),
+    /// It is terminating.
+    Wait,
+    /// The drain ignores it.
+    Skip(SkipReason),
 }
 
-/// Why a pod is left alone.
+/// Why a drain ignores a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exempt {
-    /// Its DaemonSet would only start it again.
+pub enum SkipReason {
+    /// Its DaemonSet would recreate it.
     DaemonSet,
-    /// The kubelet runs it from a file; deleting its mirror stops nothing.
+    /// Deleting a mirror pod does not stop the static pod.
     Mirror,
-    /// It has ended by itself.
     Finished,
-    /// Nobody is there to end it: the kubelet of its Node does not answer.
+    /// It is terminating, and the kubelet that would end it does not respond.
     NodeUnreachable,
 }
 
-/// Whether the kubelet of a Node can be expected to end pods.
+/// Whether the kubelet of a Node can end pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kubelet {
-    /// It reports.
-    Answers,
-    /// It has not reported for a while.
-    Silent,
+    Responding,
+    /// The node lifecycle controller has set condition `Ready` to Unknown.
+    Unresponsive,
 }
 
-/// What a drain does about a pod of a Node.
-pub fn classify(pod: &Pod, kubelet: Kubelet) -> Verdict {
+pub fn classify(pod: &Pod, kubelet: Kubelet) -> DrainAction {
     if is_mirror(pod) {
-        Verdict::Leave(Exempt::Mirror)
-    } else if is_of_daemon_set(pod) {
-        Verdict::Leave(Exempt::DaemonSet)
+        DrainAction::Skip(SkipReason::Mirror)
+    } else if is_daemon_set_pod(pod) {
+        DrainAction::Skip(SkipReason::DaemonSet)
     } else if is_finished(pod) {
-        Verdict::Leave(Exempt::Finished)
+        DrainAction::Skip(SkipReason::Finished)
     } else if pod.metadata.deletion_timestamp.is_none() {
-        Verdict::Evict
+        DrainAction::Evict
     } else {
         match kubelet {
-            Kubelet::Answers => Verdict::Await,
-            Kubelet::Silent => Verdict::Leave(Exempt::NodeUnreachable),
+            Kubelet::Responding => DrainAction::Wait,
+            Kubelet::Unresponsive => DrainAction::Skip(SkipReason::NodeUnreachable),
         }
     }
 }
 
-/// Whether an eject ends a pod at once: all but those that would come back by themselves.
-pub fn is_ejected(pod: &Pod) -> bool {
-    !is_mirror(pod) && !is_of_daemon_set(pod)
+/// Whether a force removal deletes a pod: all but those that would be recreated.
+pub fn is_force_deleted(pod: &Pod) -> bool {
+    !is_mirror(pod) && !is_daemon_set_pod(pod)
 }
 
 fn is_mirror(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(MIRROR_ANNOTATION))
 }
 
-fn is_of_daemon_set(pod: &Pod) -> bool {
+fn is_daemon_set_pod(pod: &Pod) -> bool {
     pod.metadata.owner_references.iter().flatten().any(|owner| {
         owner.controller == Some(true) && owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
     })
@@ -101,38 +97,38 @@ mod tests {
     const SINCE: &str = "2026-11-16T18:00:00Z";
 
     #[test]
-    fn each_pod_gets_the_verdict_of_what_it_is() {
+    fn pods_are_classified() {
         let cases = [
-            (json!({}), Verdict::Evict),
-            (json!({ "/status/phase": "Pending" }), Verdict::Evict),
-            (json!({ "/status/phase": "Succeeded" }), Verdict::Leave(Exempt::Finished)),
-            (json!({ "/status/phase": "Failed" }), Verdict::Leave(Exempt::Finished)),
-            (json!({ "/metadata/deletionTimestamp": SINCE }), Verdict::Await),
-            (json!({ "/metadata/annotations": { MIRROR_ANNOTATION: "x" } }), Verdict::Leave(Exempt::Mirror)),
+            (json!({}), DrainAction::Evict),
+            (json!({ "/status/phase": "Pending" }), DrainAction::Evict),
+            (json!({ "/status/phase": "Succeeded" }), DrainAction::Skip(SkipReason::Finished)),
+            (json!({ "/status/phase": "Failed" }), DrainAction::Skip(SkipReason::Finished)),
+            (json!({ "/metadata/deletionTimestamp": SINCE }), DrainAction::Wait),
+            (json!({ "/metadata/annotations": { MIRROR_ANNOTATION: "x" } }), DrainAction::Skip(SkipReason::Mirror)),
             (
                 json!({ "/metadata/ownerReferences": owned_by("apps/v1", "DaemonSet", true) }),
-                Verdict::Leave(Exempt::DaemonSet),
+                DrainAction::Skip(SkipReason::DaemonSet),
             ),
-            (json!({ "/metadata/ownerReferences": owned_by("apps/v1", "DaemonSet", false) }), Verdict::Evict),
-            (json!({ "/metadata/ownerReferences": owned_by("example.com/v1", "DaemonSet", true) }), Verdict::Evict),
-            (json!({ "/metadata/ownerReferences": owned_by("apps/v1", "ReplicaSet", true) }), Verdict::Evict),
+            (json!({ "/metadata/ownerReferences": owned_by("apps/v1", "DaemonSet", false) }), DrainAction::Evict),
+            (json!({ "/metadata/ownerReferences": owned_by("example.com/v1", "DaemonSet", true) }), DrainAction::Evict),
+            (json!({ "/metadata/ownerReferences": owned_by("apps/v1", "ReplicaSet", true) }), DrainAction::Evict),
         ];
-        for (with, verdict) in cases {
-            assert_eq!(classify(&pod(&with), Kubelet::Answers), verdict, "{with}");
+        for (with, expected) in cases {
+            assert_eq!(classify(&pod(&with), Kubelet::Responding), expected, "{with}");
         }
     }
 
     #[test]
-    fn a_terminating_pod_of_a_node_that_does_not_answer_is_not_awaited() {
+    fn terminating_pod_of_unresponsive_node_is_skipped() {
         let terminating = pod(&json!({ "/metadata/deletionTimestamp": SINCE }));
-        assert_eq!(classify(&terminating, Kubelet::Silent), Verdict::Leave(Exempt::NodeUnreachable));
-        assert_eq!(classify(&pod(&json!({})), Kubelet::Silent), Verdict::Evict);
+        assert_eq!(classify(&terminating, Kubelet::Unresponsive), DrainAction::Skip(SkipReason::NodeUnreachable));
+        assert_eq!(classify(&pod(&json!({})), Kubelet::Unresponsive), DrainAction::Evict);
     }
 
     #[test]
-    fn an_eject_ends_finished_and_terminating_pods_too() {
-        assert!(is_ejected(&pod(&json!({ "/metadata/deletionTimestamp": SINCE }))));
-        assert!(is_ejected(&pod(&json!({ "/status/phase": "Succeeded" }))));
-        assert!(!is_ejected(&pod(&json!({ "/metadata/annotations": { MIRROR_ANNOTATION: "x" } }))));
+    fn force_removal_deletes_finished_and_terminating_pods() {
+        assert!(is_force_deleted(&pod(&json!({ "/metadata/deletionTimestamp": SINCE }))));
+        assert!(is_force_deleted(&pod(&json!({ "/status/phase": "Succeeded" }))));
+        assert!(!is_force_deleted(&pod(&json!({ "/metadata/annotations": { MIRROR_ANNOTATION: "x" } }))));
     }
 }

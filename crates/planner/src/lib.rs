@@ -1,20 +1,25 @@
-//! The pure heart of 5-Spot: it decides, and others act. No client, no clock, no environment.
+//! Decides what the controller does for one ScheduledMachine, as data. Pure: no client, no clock, no environment.
 //!
-//! - [`decide`] turns what is asked for and what is there into a [`plan`].
-//! - [`children`] names and builds the objects a machine is made of.
-//! - [`status`] folds what was seen and done into the status, and [`event`] tells what changed.
-//! - [`patience`] says when to try again what failed.
-//! - [`agent`] says what the reclaim agent on a Node is told.
-//! - [`drain`] says which pods have to leave before a machine may go.
+//! ```text
+//! input (observed, spec, now) -> goal -> plan (steps) -> status and events
+//! ```
+//!
+//! - [`input`]: everything one decision depends on; [`observed`] is the part that was read from API servers.
+//! - [`decide`]: from input to goal to [`plan`], or to the read that is missing.
+//! - [`children`]: names and manifests of the Machine, the bootstrap and the infrastructure object.
+//! - [`drain`], [`taints`], [`agent_config`]: rules for pods, Node taints and the reclaim agent's configuration.
+//! - [`status`]: what the status says afterwards, and which of its transitions are reported as [`events`].
+//! - [`retry`]: when a failed step is retried.
 
-pub mod agent;
+pub mod agent_config;
 pub mod children;
 pub mod decide;
 pub mod drain;
-pub mod event;
-pub mod intent;
+pub mod events;
+pub mod input;
 pub mod observed;
-pub mod patience;
 pub mod plan;
+mod reclaim_message;
+pub mod retry;
 pub mod status;
 pub mod taints;

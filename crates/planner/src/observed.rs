@@ -1,345 +1,326 @@
-//! What one look at the world saw, as far as a decision depends on it.
+//! What one reconcile read from API servers and caches, as far as a decision depends on it.
 //!
-//! Everything here was read from an API server or its cache. A cache may lag behind, so a decision made from this may come
-//! late but must never do harm: whatever it deletes it names by uid, whatever it creates may exist already.
+//! A cache may lag behind. A decision made from it may therefore come late, but it does no harm: deletes carry a uid,
+//! creates tolerate an existing object.
 
 use fivespot_api::{NodeTaint, ReclaimStatus};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::drain::Verdict;
+use crate::drain::DrainAction;
 
-/// One look at a ScheduledMachine and all that belongs to it.
+/// One observation of a ScheduledMachine and everything that belongs to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Whether our finalizer is on the object.
-    pub finalizer: bool,
-    /// What its status says of the past.
+    pub has_finalizer: bool,
     pub stored: Stored,
     /// The children that the spec asks for, if it parses.
-    pub wanted: Option<Wanted>,
-    /// The Cluster it joins.
+    pub desired: Option<DesiredChildren>,
     pub cluster: Cluster,
-    /// The Machine of its name.
-    pub machine: Slot<Machine>,
+    pub machine: Child<Machine>,
     /// The bootstrap object that `stored.refs` names.
-    pub bootstrap: Slot<ProviderChild>,
+    pub bootstrap: Child<ProviderChild>,
     /// The infrastructure object that `stored.refs` names.
-    pub infrastructure: Slot<ProviderChild>,
-    /// The Node of the Machine.
+    pub infrastructure: Child<ProviderChild>,
     pub node: Node,
-    /// The pods of the Node.
     pub pods: Pods,
-    /// Until when no machine is made, because the last one failed.
-    pub held_off: Option<HeldOff>,
+    /// Set after a Machine failed: when the next one may be created.
+    pub recreate_backoff: Option<RecreateBackoff>,
 }
 
 /// The children that a spec asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct DesiredChildren {
     /// Name of the Machine.
     pub machine: String,
-    /// The provider objects.
     pub refs: Refs,
-    /// What they are made from: children of another fingerprint were made from a spec that has been edited since.
+    /// Hash of everything that goes into the children. Children with another fingerprint were created from an earlier spec.
     pub fingerprint: String,
 }
 
-/// A machine failed, and the next one is not made at once.
+/// Backoff after a Machine failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HeldOff {
-    /// When it is made.
+pub struct RecreateBackoff {
     pub until: Timestamp,
-    /// What became of the last one.
-    pub why: String,
+    /// Why the last Machine failed.
+    pub reason: String,
 }
 
-/// What the status remembers: all that a restart must not lose.
+/// What the status has stored: everything that must survive a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stored {
-    /// The children that were about to be created, or were: their kinds are these, whatever the spec says now.
+    /// The provider objects that were created or were about to be: the kinds to delete, whatever the spec says now.
     pub refs: Option<Refs>,
-    /// Whether the uids of both are known.
-    pub uids_known: bool,
-    /// When the shutdown that is under way began.
+    /// Whether the status has the uids of both provider objects.
+    pub has_child_uids: bool,
     pub shutdown_started_at: Option<Timestamp>,
-    /// The last emergency reclaim.
     pub reclaim: Option<ReclaimStatus>,
-    /// Whether that reclaim is under way.
-    pub reclaiming: bool,
-    /// The Node of which something is told, by its uid.
+    /// Uid of the Node that `applied_taints` is about.
     pub node_uid: Option<String>,
-    /// The taints on it that are ours.
     pub applied_taints: Vec<NodeTaint>,
 }
 
-/// The provider objects of a machine, by group, version, kind and name.
+impl Stored {
+    pub fn reclaim_in_progress(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.in_progress)
+    }
+}
+
+/// References to the provider objects of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refs {
-    /// The bootstrap object.
     pub bootstrap: Ref,
-    /// The infrastructure object.
     pub infrastructure: Ref,
 }
 
-/// An object by group, version, kind and name.
+/// A reference to an object in the namespace of the ScheduledMachine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ref {
-    /// Group and version.
     pub api_version: String,
-    /// Kind.
     pub kind: String,
-    /// Name.
     pub name: String,
 }
 
-/// The Cluster, as far as its machines are concerned.
+/// State of the Cluster, as far as its machines are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cluster {
-    /// There is none of that name.
     Missing,
-    /// It is being deleted.
     Deleting,
-    /// It is paused: nothing is created or deleted gracefully.
+    /// Nothing is created or gracefully deleted.
     Paused,
-    /// It takes machines.
     Present,
 }
 
-/// A place where one of our children may be.
+/// An object with the name of one of the children.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Slot<T> {
-    /// Nobody looked: it does not matter to this decision.
+pub enum Child<T> {
     NotRead,
-    /// There is nothing.
     Absent,
-    /// There is something that is not ours, of this uid: it is never adopted and never deleted.
-    Foreign(String),
-    /// There is our child.
-    Ours(T),
+    /// An object that this ScheduledMachine does not manage, with its uid. It is never adopted and never deleted.
+    Unmanaged(String),
+    Managed(T),
 }
 
-impl<T> Slot<T> {
-    /// Our child, if it is there.
-    pub fn ours(&self) -> Option<&T> {
+impl<T> Child<T> {
+    pub fn managed(&self) -> Option<&T> {
         match self {
-            Slot::Ours(child) => Some(child),
-            Slot::NotRead | Slot::Absent | Slot::Foreign(_) => None,
+            Child::Managed(child) => Some(child),
+            Child::NotRead | Child::Absent | Child::Unmanaged(_) => None,
         }
     }
 }
 
-/// Our Machine.
+/// The Machine of this ScheduledMachine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
-    /// Its uid.
+    pub name: String,
     pub uid: String,
-    /// Whether its delete has been issued.
     pub deleting: bool,
-    /// What Cluster API is told to leave out when it goes.
-    pub marks: Marks,
-    /// What Cluster API says of it.
-    pub health: Health,
-    /// Name of the Node that it has become.
+    pub exclusions: Exclusions,
+    pub health: MachineHealth,
+    /// Name in `status.nodeRef`.
     pub node: Option<String>,
-    /// The provider's identifier of it.
     pub provider_id: Option<String>,
-    /// What it was made from.
     pub fingerprint: Option<String>,
-    /// When it was made.
     pub created_at: Option<Timestamp>,
-    /// Whether the API server itself was asked in this pass. A cache may lag behind.
-    pub confirmed: bool,
+    /// Whether this was read from the API server in this reconcile, not from the cache.
+    pub live: bool,
 }
 
-impl Machine {
-    /// What is wrong with one that runs and has no Node.
-    pub fn no_node(&self) -> String {
-        let name = self.node.as_deref().unwrap_or_default();
-        format!("Node {name} is not there, or its providerID is not this machine's alone")
-    }
-}
-
-/// What Cluster API is told to leave out when a Machine goes.
+/// What Cluster API is asked to skip when it deletes a Machine, by annotations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Marks {
-    /// Our drain is the drain.
-    pub no_drain: bool,
-    /// Nobody waits for volumes any more.
-    pub no_volumes: bool,
+pub struct Exclusions {
+    /// `exclude-node-draining`: the controller has drained the Node itself.
+    pub node_drain: bool,
+    /// `exclude-wait-for-node-volume-detach`.
+    pub volume_detach: bool,
 }
 
-impl Marks {
-    /// Everything is left out.
-    pub const ALL: Marks = Marks { no_drain: true, no_volumes: true };
+impl Exclusions {
+    pub const ALL: Exclusions = Exclusions { node_drain: true, volume_detach: true };
 }
 
-/// What Cluster API says of a Machine.
+/// What Cluster API reports about a Machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Health {
-    /// It is on its way to be a Node.
+pub enum MachineHealth {
     Provisioning,
-    /// It has become a Node.
     Running,
-    /// It failed, or a `MachineHealthCheck` wants it made anew.
+    /// The Machine failed, or a `MachineHealthCheck` marked it for remediation; with the reason.
     Failed(String),
 }
 
-/// Our bootstrap or infrastructure object.
+/// The bootstrap or infrastructure object of this ScheduledMachine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProviderChild {
-    /// Its uid.
     pub uid: String,
-    /// Whether its delete has been issued.
     pub deleting: bool,
-    /// The uid of the Machine that has adopted it: with another Machine it is of no use.
+    /// Uid of the Machine that has adopted it. Another Machine cannot use it.
     pub adopted_by: Option<String>,
-    /// What it was made from.
     pub fingerprint: Option<String>,
 }
 
-/// The Node of our Machine.
+/// The Node of the Machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// The Machine has none yet, or the Node has gone, or the one of that name is not our Machine's.
-    None,
-    /// Its cluster is being connected: nobody can tell yet.
-    Sought,
-    /// The cache does not have it, and a cache may lag behind.
-    NotSeen,
-    /// The cluster that it lives in does not answer.
+    /// There is certainly no Node that is this Machine's.
+    Absent(Absence),
+    /// The workload cluster is being connected.
+    Connecting,
+    /// The cache has no Node that is this Machine's, but it may lag behind.
+    NotCached(Absence),
+    /// The workload cluster cannot be accessed, with the cause.
     Unreachable(String),
-    /// It is there, and it is our Machine's.
-    Ours(OurNode),
+    Managed(ManagedNode),
 }
 
-/// The Node of our Machine, as far as a decision depends on it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OurNode {
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// Whether its kubelet says that it is Ready.
-    pub ready: bool,
-    /// Whether it takes new pods.
-    pub cordon: Cordon,
-    /// The agent's request, if there is one.
-    pub reclaim: Option<ReclaimRequest>,
-    /// The agent itself.
-    pub agent: Agent,
-    /// All its taints.
-    pub taints: Vec<Taint>,
-    /// Those that are ours, as the Node itself records it.
-    pub recorded_taints: Option<Vec<NodeTaint>>,
-}
-
-impl OurNode {
-    /// The taints that are ours. The record on the Node is written with the taints themselves; where somebody took it
-    /// away, what the status says of this very Node proves as much.
-    pub fn our_taints(&self, stored: &Stored) -> Vec<NodeTaint> {
-        let told = || (stored.node_uid.as_ref() == Some(&self.uid)).then(|| stored.applied_taints.clone());
-        self.recorded_taints.clone().or_else(told).unwrap_or_default()
+impl Node {
+    pub fn managed(&self) -> Option<&ManagedNode> {
+        match self {
+            Node::Managed(node) => Some(node),
+            Node::Absent(_) | Node::Connecting | Node::NotCached(_) | Node::Unreachable(_) => None,
+        }
     }
 }
 
-/// What a Node and its cluster have of the reclaim agent.
+/// Why a Machine has no Node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Absence {
+    #[error("Machine has no Node yet")]
+    NotJoined,
+    #[error("Node {name} does not exist")]
+    NotFound { name: String },
+    #[error("Node {name} has providerID {}, expected {}", quoted(found.as_ref()), quoted(expected.as_ref()))]
+    ProviderIdMismatch { name: String, found: Option<String>, expected: Option<String> },
+    #[error("providerID {provider_id:?} of Node {name} is claimed by more than one Machine")]
+    ClaimedTwice { name: String, provider_id: String },
+}
+
+fn quoted(provider_id: Option<&String>) -> String {
+    provider_id.map_or_else(|| "none".to_owned(), |id| format!("{id:?}"))
+}
+
+/// The Node of the Machine, as far as a decision depends on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManagedNode {
+    pub name: String,
+    pub uid: String,
+    pub ready: bool,
+    pub cordon: Cordon,
+    pub reclaim_request: Option<ReclaimRequest>,
+    pub agent: AgentRollout,
+    pub taints: Vec<Taint>,
+    /// The taints that the controller applied, as the annotation on the Node records them.
+    pub recorded_taints: Option<Vec<NodeTaint>>,
+}
+
+impl ManagedNode {
+    /// The taints that the controller applied. The annotation is written together with the taints; if it was removed, the
+    /// status is proof too, provided that it is about this Node.
+    pub fn applied_taints(&self, stored: &Stored) -> Vec<NodeTaint> {
+        let from_status = || (stored.node_uid.as_ref() == Some(&self.uid)).then(|| stored.applied_taints.clone());
+        self.recorded_taints.clone().or_else(from_status).unwrap_or_default()
+    }
+}
+
+/// What the Node and its cluster have of the reclaim agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Agent {
-    /// Whether the Node has the label that lets the agent onto it.
+pub struct AgentRollout {
+    /// Whether the Node has the label that the agent's DaemonSet selects.
     pub labelled: bool,
-    /// What it is told to look for.
-    pub orders: Orders,
+    pub config: AgentConfig,
 }
 
-/// What the agent of a Node is told to look for.
+/// The agent's ConfigMap for a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Orders {
-    /// Nobody can tell yet.
-    Sought,
-    /// It has not been told anything.
-    None,
-    /// It has been told something else than this Node's agent is told, or it cannot be told what it has been told.
-    Other,
-    /// It has been told this.
-    Told(String),
+pub enum AgentConfig {
+    /// Not read yet.
+    Unknown,
+    Absent,
+    /// It exists and cannot be used as it is: it belongs to another Node, has other keys, or cannot be read.
+    Unusable,
+    Present(String),
 }
 
-/// Whether a Node takes new pods, and who said that it does not.
+/// Whether a Node accepts new pods, and who cordoned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cordon {
-    /// It takes pods.
-    Open,
-    /// We closed it.
-    Ours,
-    /// Somebody else closed it, and we do not open it again.
-    Others,
-    /// We closed it, and somebody else opened it again; our mark is still on it.
-    Reopened,
+    Schedulable,
+    ByController,
+    /// Cordoned by another client; the controller does not uncordon it.
+    ByOther,
+    /// Cordoned by the controller and uncordoned by another client; the controller's annotation is left.
+    Reverted,
 }
 
-/// What the agent wrote on the Node.
+impl Cordon {
+    pub fn accepts_pods(self) -> bool {
+        match self {
+            Cordon::Schedulable | Cordon::Reverted => true,
+            Cordon::ByController | Cordon::ByOther => false,
+        }
+    }
+
+    pub fn is_annotated(self) -> bool {
+        match self {
+            Cordon::ByController | Cordon::Reverted => true,
+            Cordon::Schedulable | Cordon::ByOther => false,
+        }
+    }
+}
+
+/// The reclaim request that the agent wrote on the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReclaimRequest {
-    /// Why.
     pub reason: Option<String>,
-    /// When.
     pub at: Option<Timestamp>,
 }
 
-/// How many characters of a reason are passed on: more than the agent ever writes.
-const LONGEST_REASON: usize = 300;
+/// More than the agent ever writes.
+const MAX_REASON_CHARS: usize = 300;
 
 impl ReclaimRequest {
-    /// What the annotations of a Node say. Whoever can write them may say what they like, and it ends up in the status: a
-    /// reason that is too long for it, or a time that it has no form for, must not keep a machine from its owner.
-    pub fn said(reason: Option<&str>, at: Option<&str>) -> Self {
-        let line = |it: &str| {
+    /// Reads the annotations. Anyone who may annotate the Node controls them, and they end up in the status: neither a
+    /// long reason nor a time that the API server rejects may block the reclaim.
+    pub fn from_annotations(reason: Option<&str>, at: Option<&str>) -> Self {
+        let one_line = |text: &str| {
             let line: String =
-                it.chars().map(|it| if it.is_control() { ' ' } else { it }).take(LONGEST_REASON).collect();
-            let cut = it.chars().nth(LONGEST_REASON).is_some();
-            if cut { line + "…" } else { line }
+                text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON_CHARS).collect();
+            let truncated = text.chars().nth(MAX_REASON_CHARS).is_some();
+            if truncated { line + "…" } else { line }
         };
-        let at = at.and_then(|it| it.parse::<Timestamp>().ok());
-        ReclaimRequest { reason: reason.map(line), at: at.filter(|it| *it >= Timestamp::UNIX_EPOCH) }
+        let at = at.and_then(|text| text.parse::<Timestamp>().ok());
+        ReclaimRequest { reason: reason.map(one_line), at: at.filter(|at| *at >= Timestamp::UNIX_EPOCH) }
     }
 }
 
 /// The pods of the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pods {
-    /// Nobody looked: no drain is under way.
     NotRead,
-    /// Some have been read.
     Read {
-        /// These are on the Node.
-        now: Vec<NodePod>,
-        /// How many there were to leave when the drain was first seen.
-        at_first: usize,
+        pods: Vec<NodePod>,
+        /// How many pods had to leave when the drain began.
+        initial: usize,
     },
 }
 
 /// A pod of the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodePod {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// What a drain does about it.
-    pub verdict: Verdict,
-    /// Whether an eject has still to end it.
-    pub to_end: bool,
+    pub drain: DrainAction,
+    /// Whether a force removal still has to delete it.
+    pub force_delete: bool,
 }
 
 impl NodePod {
     /// Whether a drain waits for it.
-    pub fn has_to_leave(&self) -> bool {
-        match self.verdict {
-            Verdict::Evict | Verdict::Await => true,
-            Verdict::Leave(_) => false,
+    pub fn blocks_drain(&self) -> bool {
+        match self.drain {
+            DrainAction::Evict | DrainAction::Wait => true,
+            DrainAction::Skip(_) => false,
         }
     }
 }
@@ -349,22 +330,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_agent_writes_is_passed_on_as_it_is() {
+    fn agent_request_is_passed_on_unchanged() {
         let longest = format!("process-match: {}", "é".repeat(256));
-        let request = ReclaimRequest::said(Some(&longest), Some("2026-04-20T21:45:00Z"));
+        let request = ReclaimRequest::from_annotations(Some(&longest), Some("2026-04-20T21:45:00Z"));
         assert_eq!((request.reason, request.at), (Some(longest), "2026-04-20T21:45:00Z".parse().ok()));
-        assert_eq!(ReclaimRequest::said(None, None), ReclaimRequest { reason: None, at: None });
+        assert_eq!(ReclaimRequest::from_annotations(None, None), ReclaimRequest { reason: None, at: None });
     }
 
     #[test]
-    fn what_somebody_else_writes_is_a_short_line_and_a_time_that_can_be_stored() {
+    fn forged_request_is_bounded() {
         let long = "a\nb\u{1b}".repeat(100_000);
-        let reason = ReclaimRequest::said(Some(&long), None).reason.unwrap();
+        let reason = ReclaimRequest::from_annotations(Some(&long), None).reason.unwrap();
         assert!(reason.starts_with("a b ") && reason.ends_with('…'), "{reason}");
-        assert_eq!(reason.chars().count(), LONGEST_REASON + 1);
-        // No API server takes a year before the first one, and no clock shows it.
+        assert_eq!(reason.chars().count(), MAX_REASON_CHARS + 1);
+        // The API server rejects years before 1.
         for at in ["-000001-01-01T00:00:00Z", "yesterday", ""] {
-            assert_eq!(ReclaimRequest::said(None, Some(at)).at, None, "{at}");
+            assert_eq!(ReclaimRequest::from_annotations(None, Some(at)).at, None, "{at}");
         }
+    }
+
+    #[test]
+    fn mismatch_names_both_provider_ids() {
+        let mismatch = |found: Option<&str>| {
+            let (found, expected) = (found.map(str::to_owned), Some("b".to_owned()));
+            Absence::ProviderIdMismatch { name: "desk-01".to_owned(), found, expected }.to_string()
+        };
+        assert_eq!(mismatch(Some("a")), "Node desk-01 has providerID \"a\", expected \"b\"");
+        assert_eq!(mismatch(None), "Node desk-01 has providerID none, expected \"b\"");
     }
 }

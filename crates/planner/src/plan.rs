@@ -1,172 +1,194 @@
-//! What to do, as data: a decision is compared in a test, and carried out elsewhere.
+//! What one reconcile does, as data. The controller executes it.
 
 use fivespot_api::conditions::{NodeTainted, Ready, ReferencesValid};
 use fivespot_api::{NodeTaint, Phase, ReclaimStatus};
 use jiff::Timestamp;
 
-use crate::event::Event;
-use crate::observed::{Marks, NodePod, Refs};
+use crate::events::Event;
+use crate::observed::{Exclusions, NodePod, Refs};
 
-/// What comes of looking at a situation.
+/// Result of [`decide`](crate::decide::decide).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// This is what to do.
-    Do(Box<Plan>),
-    /// It depends on something that has not been read: read it, and ask again.
-    Look(Look),
+    Execute(Box<Plan>),
+    /// The decision depends on something that was not read: read it, and decide again.
+    NeedsRead(NeedsRead),
 }
 
-/// What has to be read before it can be said what to do.
+/// What has to be read from an API server before the decision can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Look {
-    /// The Machine, the bootstrap and the infrastructure object, from the API server itself.
+pub enum NeedsRead {
+    /// The Machine, the bootstrap and the infrastructure object.
     Children,
-    /// The Machine, from the API server itself, and its Node anew.
+    /// The Machine, and with it its Node.
     Machine,
-    /// The Node, from the API server itself.
     Node,
     /// The pods of the Node.
     Pods,
 }
 
-/// What one pass does, in order, and when to look again.
+/// What one reconcile does, and when the next one is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The acts, in order; the first that fails ends the pass, unless it is one that no other waits for.
-    pub actions: Vec<Action>,
-    /// What the status says when all of them have been done.
-    pub standing: Standing,
-    /// What is told when all of them have been done, besides what follows from the status.
+    /// Executed in order. The first failure ends the reconcile, except that of a [best-effort](Step::is_best_effort) step.
+    pub steps: Vec<Step>,
+    /// The status once all steps have succeeded.
+    pub status: DesiredStatus,
+    /// Events besides those that follow from the change of the status.
     pub events: Vec<Event>,
-    /// When to look again, if nothing happens before; `None` if only an event can change anything.
+    /// When to reconcile again if nothing happens before; `None` if only an event can change anything.
     pub wake_at: Option<Timestamp>,
 }
 
-/// One act. Each may be repeated, and each may find that it was done already.
+/// One step. Every step is idempotent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    AddFinalizer,
+    RemoveFinalizer,
+    /// Stores the status now, because the steps that follow depend on it after a crash.
+    StoreStatus(Box<DesiredStatus>),
+    /// Sets `spec.schedule.enabled` to false.
+    DisableSchedule,
+    /// Creates the bootstrap object, the infrastructure object and the Machine.
+    CreateChildren,
+    /// Evicts the pods with respect for their PodDisruptionBudgets.
+    EvictPods(Vec<PodKey>),
+    /// Applies the desired taints and removes those that the controller applied and that are no longer desired.
+    ApplyTaints {
+        desired: Vec<NodeTaint>,
+        /// The taints that the controller applied, used if the Node's annotation does not record them.
+        applied: Vec<NodeTaint>,
+    },
+    /// Labels the Node for the reclaim agent and writes the agent's configuration.
+    RollOutAgent {
+        config: String,
+    },
+    ForceRemove(ForceRemoval),
+    Run(Action),
+}
+
+impl Step {
+    /// Whether the plan continues if this step fails: no other step depends on it.
+    pub fn is_best_effort(&self) -> bool {
+        match self {
+            Step::ApplyTaints { .. } | Step::RollOutAgent { .. } => true,
+            Step::AddFinalizer
+            | Step::RemoveFinalizer
+            | Step::StoreStatus(_)
+            | Step::DisableSchedule
+            | Step::CreateChildren
+            | Step::EvictPods(_)
+            | Step::ForceRemove(_)
+            | Step::Run(_) => false,
+        }
+    }
+}
+
+/// Removes a machine without draining. The lanes run concurrently, and a failure in one does not stop the others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ForceRemoval {
+    /// Annotates and deletes the Machine. It gets a short head start, because the owner waits for this.
+    pub machine: Vec<Action>,
+    pub node: Vec<Action>,
+    pub pods: Vec<Action>,
+}
+
+impl ForceRemoval {
+    /// The lanes that have something to do, the most urgent first.
+    pub fn lanes(&self) -> impl Iterator<Item = &[Action]> {
+        [&self.machine, &self.node, &self.pods].into_iter().map(Vec::as_slice).filter(|lane| !lane.is_empty())
+    }
+
+    /// The same removal with each action replaced.
+    pub fn map(&self, change: impl Fn(&Action) -> Action) -> ForceRemoval {
+        let lane = |actions: &[Action]| actions.iter().map(&change).collect();
+        ForceRemoval { machine: lane(&self.machine), node: lane(&self.node), pods: lane(&self.pods) }
+    }
+}
+
+/// A write that changes neither the ScheduledMachine nor the set of its children, so it can run beside others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Put our finalizer on the object.
-    AddFinalizer,
-    /// Take it off: nothing of ours is left.
-    RemoveFinalizer,
-    /// Write the status now, because the acts that follow rely on it after a crash.
-    Store(Box<Standing>),
-    /// Create the bootstrap and infrastructure objects, then the Machine.
-    CreateChildren,
-    /// Tell Cluster API what to leave out when the Machine goes.
-    Mark(Marks),
-    /// Take our marks off again.
-    Unmark,
-    /// Delete the Machine of this uid.
+    /// Annotates the Machine with what Cluster API is to skip when it deletes it.
+    SetExclusions(Exclusions),
+    ClearExclusions,
     DeleteMachine {
-        /// Its uid.
         uid: String,
     },
-    /// Delete a bootstrap or infrastructure object that its Machine left behind.
-    DeleteProvider {
-        /// Which of the two.
+    /// Deletes a provider object that Cluster API left behind.
+    DeleteProviderObject {
         role: Role,
-        /// Its uid.
         uid: String,
     },
-    /// Let no new pod onto the Node.
     Cordon,
-    /// Let pods onto the Node again.
     Uncordon,
-    /// Put taints on the Node, and take those off that are ours and not wanted any more.
-    Taint {
-        /// What the Node should have.
-        wanted: Vec<NodeTaint>,
-        /// What is ours, where the Node itself does not say.
-        told: Vec<NodeTaint>,
-    },
-    /// Ask these pods to leave, with regard to their disruption budgets.
-    Evict(Vec<PodKey>),
-    /// End these pods at once, with regard to nothing.
-    EndPods(Vec<PodKey>),
-    /// Find the pods of the Node and end them at once: nothing waits for somebody to look first.
-    EndAllPods,
-    /// Set `schedule.enabled` to false, so that the machine does not come back by itself.
-    DisableSchedule,
-    /// Have the agent on the Node, with these orders.
-    Project {
-        /// The text of its configuration.
-        orders: String,
-    },
-    /// Take the agent's configuration and its label away.
-    Unproject,
-    /// Take the agent's request off the Node.
-    ClearRequest,
-    /// Do these lists side by side, the most urgent first: none waits for another for longer than a moment, and a failure
-    /// of one does not stop the others.
-    Together(Vec<Vec<Action>>),
+    /// Deletes the pods with grace period 0, regardless of PodDisruptionBudgets.
+    DeletePods(Vec<PodKey>),
+    /// Lists the pods of the Node and deletes them likewise.
+    DeleteAllPods,
+    /// Removes the agent's ConfigMap and the Node's label.
+    WithdrawAgent,
+    /// Removes the reclaim request from the Node.
+    ClearReclaimRequest,
 }
 
 /// Which of the two provider objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The bootstrap object.
     Bootstrap,
-    /// The infrastructure object.
     Infrastructure,
 }
 
-/// A pod, so that a namesake which took its place is not meant.
+/// Identifies a pod; with the uid, so that a new pod of the same name is not meant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodKey {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 
 impl PodKey {
-    /// The key of a pod.
     pub fn of(pod: &NodePod) -> Self {
         PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
     }
 }
 
-/// Where a machine stands: what the status will say.
+/// What the status is to say.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
-    /// The phase.
+pub struct DesiredStatus {
     pub phase: Phase,
-    /// Reason of the condition `Ready`.
     pub ready: Ready,
-    /// Reason of the condition `ReferencesValid`.
     pub references: ReferencesValid,
-    /// The same in a sentence.
+    /// Message of the status and of condition `Ready`.
     pub message: String,
-    /// The children that are there or about to be.
+    /// When the Machine is deleted at the latest; appended to the message.
+    pub delete_by: Option<Timestamp>,
+    /// The provider objects that exist or are about to be created.
     pub refs: Option<Refs>,
-    /// When the shutdown that is under way began.
     pub shutdown_started_at: Option<Timestamp>,
-    /// The last emergency reclaim.
     pub reclaim: Option<ReclaimStatus>,
-    /// The taints of the Node; `None` if they are as they were, as long as the Node is.
-    pub taints: Option<Tainted>,
+    /// `None` if the taints are unchanged for as long as the Node is.
+    pub taints: Option<TaintStatus>,
 }
 
-/// How it stands with the taints of a Node.
+/// State of the taints of a Node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tainted {
-    /// Those that are ours.
+pub struct TaintStatus {
+    /// The taints that the controller applied.
     pub applied: Vec<NodeTaint>,
-    /// The condition `NodeTainted` and its sentence; none where nobody wants taints.
-    pub told: Option<(NodeTainted, String)>,
+    /// Condition `NodeTainted` with its message; `None` if the spec asks for no taints.
+    pub condition: Option<(NodeTainted, String)>,
 }
 
-impl Standing {
-    /// Where an object stands of which nobody could even find out what to do: something is wrong.
-    pub fn unknown() -> Self {
-        Standing {
+impl DesiredStatus {
+    /// The status of a reconcile that failed before a decision was made.
+    pub fn undecided() -> Self {
+        DesiredStatus {
             phase: Phase::Error,
             ready: Ready::Error,
             references: ReferencesValid::Valid,
             message: String::new(),
+            delete_by: None,
             refs: None,
             shutdown_started_at: None,
             reclaim: None,

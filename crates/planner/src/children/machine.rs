@@ -1,4 +1,4 @@
-//! The Machine's spec, in each version of Cluster API's contract.
+//! Spec of the Machine, in each supported version of Cluster API.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -6,23 +6,22 @@ use serde_json::{Value, json};
 use super::ChildNames;
 use fivespot_validation::validate::{ProviderObject, ValidSpec};
 
-/// How long Cluster API may try to delete the Node after the machine is gone.
+/// How long Cluster API may try to delete the Node once the infrastructure is deleted.
 const NODE_DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 
-/// The versions of `cluster.x-k8s.io` that we can write, best first.
+/// Supported versions of `cluster.x-k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineVersion {
-    /// References name a group, timeouts are seconds.
+    /// References have an `apiGroup`, timeouts are seconds.
     V1Beta2,
-    /// References name a group and a version, timeouts are texts.
+    /// References have an `apiVersion`, timeouts are duration strings.
     V1Beta1,
 }
 
 impl MachineVersion {
-    /// All of them, best first.
+    /// In order of preference.
     pub const ALL: [MachineVersion; 2] = [MachineVersion::V1Beta2, MachineVersion::V1Beta1];
 
-    /// The version as the API server calls it.
     pub fn as_str(self) -> &'static str {
         match self {
             MachineVersion::V1Beta2 => "v1beta2",
@@ -30,7 +29,6 @@ impl MachineVersion {
         }
     }
 
-    /// Group and version, as an object carries them.
     pub fn api_version(self) -> String {
         format!("cluster.x-k8s.io/{}", self.as_str())
     }

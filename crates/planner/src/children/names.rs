@@ -1,11 +1,9 @@
-//! What children are called: one function makes the names, whoever needs them.
+//! Names of the children.
 
 use sha2::{Digest as _, Sha256};
 
-/// The longest name of an object.
-const LONGEST_NAME: usize = 253;
-/// The longest value of a label.
-const LONGEST_LABEL_VALUE: usize = 63;
+const MAX_NAME_LENGTH: usize = 253;
+const MAX_LABEL_VALUE_LENGTH: usize = 63;
 
 /// The names of the children of one ScheduledMachine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,30 +17,29 @@ pub struct ChildNames {
 }
 
 impl ChildNames {
-    /// The names of the children of the ScheduledMachine called `name`.
     pub fn of(name: &str) -> Self {
-        let child = |suffix: &str| format!("{}{suffix}", shortened(name, LONGEST_NAME - suffix.len()));
+        let child = |suffix: &str| format!("{}{suffix}", shortened(name, MAX_NAME_LENGTH - suffix.len()));
         ChildNames { machine: child("-machine"), bootstrap: child("-bootstrap"), infrastructure: child("-infra") }
     }
 }
 
-/// The value of the label that says whose child an object is.
+/// Value of the label that names the ScheduledMachine of a child.
 pub fn label_value(name: &str) -> String {
-    shortened(name, LONGEST_LABEL_VALUE)
+    shortened(name, MAX_LABEL_VALUE_LENGTH)
 }
 
-/// The name, or as much of it as fits with a hash of the whole, so that two long names stay apart.
-fn shortened(name: &str, longest: usize) -> String {
-    if name.len() <= longest {
+/// Shortens a long name and appends a hash of the whole, so that two long names stay distinct.
+fn shortened(name: &str, max: usize) -> String {
+    if name.len() <= max {
         return name.to_owned();
     }
     let hash = short_hash(name);
-    // Names of objects are ASCII, so any place is a boundary; what is left must not end in a mark.
-    let kept = name.get(..longest - hash.len() - 1).unwrap_or_default().trim_end_matches(['-', '.']);
+    // Object names are ASCII. The kept part must end alphanumerically.
+    let kept = name.get(..max - hash.len() - 1).unwrap_or_default().trim_end_matches(['-', '.']);
     format!("{kept}-{hash}")
 }
 
-/// Ten digits that tell two texts apart.
+/// Ten hexadecimal digits.
 pub(super) fn short_hash(text: &str) -> String {
     Sha256::digest(text)[..5].iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex).collect()
 }
@@ -58,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_names_are_kept() {
+    fn short_names_are_unchanged() {
         let names = ChildNames::of("desk-01");
         assert_eq!(names.machine, "desk-01-machine");
         assert_eq!(names.bootstrap, "desk-01-bootstrap");
@@ -67,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_that_differ_only_at_their_end_stay_apart() {
+    fn long_names_with_common_prefix_stay_distinct() {
         let (a, b) = ("x".repeat(250) + "aaa", "x".repeat(250) + "bbb");
         assert_ne!(ChildNames::of(&a).machine, ChildNames::of(&b).machine);
         assert_ne!(label_value(&a), label_value(&b));
@@ -75,9 +72,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_is_one_the_api_server_takes(name in "[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?") {
-            let is_name = |it: &str, longest: usize| {
-                it.len() <= longest
+        fn names_are_valid_for_the_api_server(name in "[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?") {
+            let is_name = |it: &str, max: usize| {
+                it.len() <= max
                     && it.starts_with(|c: char| c.is_ascii_alphanumeric())
                     && it.ends_with(|c: char| c.is_ascii_alphanumeric())
                     && it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))

@@ -1,167 +1,188 @@
-//! Seeing to it that there is a machine.
+//! The window is open: a machine exists, or is created.
 
 use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
 use jiff::Unit;
 
-use super::aim::Because;
-use super::{Sight, Situation, hold, removal, standing, tainting};
-use crate::event::{Event, Reason};
-use crate::observed::{Cluster, Health, Machine, Node, Observed, ProviderChild, Slot, Wanted};
-use crate::plan::{Action, Look, Plan, Standing};
+use super::goal::Cause;
+use super::{desired_status, keep, node_taints, removal};
+use crate::events::{Event, Reason};
+use crate::input::DecisionInput;
+use crate::observed::{Child, Cluster, DesiredChildren, Machine, MachineHealth, Node, Observed, ProviderChild};
+use crate::plan::{DesiredStatus, NeedsRead, Plan, Step};
 
-pub(super) fn plan(situation: &Situation<'_>) -> Sight<Plan> {
-    match &situation.seen.machine {
-        Slot::Foreign(_) => {
-            let name = situation.seen.wanted.as_ref().map_or("", |it| it.machine.as_str());
-            Ok(wrong(situation, &taken("Machine", name)))
+pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
+    match &input.observed.machine {
+        Child::Unmanaged(_) => {
+            let name = input.observed.desired.as_ref().map_or("", |desired| desired.machine.as_str());
+            Ok(blocked(input, &name_conflict("Machine", name)))
         }
-        Slot::Ours(machine) if machine.deleting => removal::graceful(situation, Because::Closed),
-        Slot::Ours(machine) => keep(situation, machine),
-        Slot::NotRead => Err(Look::Children),
-        Slot::Absent => make(situation),
+        Child::Managed(machine) if machine.deleting => removal::graceful(input, Cause::WindowClosed),
+        Child::Managed(machine) => keep_running(input, machine),
+        Child::NotRead => Err(NeedsRead::Children),
+        Child::Absent => create(input),
     }
 }
 
-/// The machine is there: it is taken back if it was on its way out, and made anew if it failed.
-fn keep(situation: &Situation<'_>, machine: &Machine) -> Sight<Plan> {
-    if matches!(machine.health, Health::Failed(_)) {
-        return removal::graceful(situation, Because::Failed);
+/// The machine exists: a shutdown is cancelled, a failed Machine is replaced.
+fn keep_running(input: &DecisionInput<'_>, machine: &Machine) -> Result<Plan, NeedsRead> {
+    if matches!(machine.health, MachineHealth::Failed(_)) {
+        return removal::graceful(input, Cause::MachineFailed);
     }
-    let stored = &situation.seen.stored;
-    if stored.refs.is_some() && !stored.uids_known && matches!(situation.seen.bootstrap, Slot::NotRead) {
-        return Err(Look::Children);
+    let stored = &input.observed.stored;
+    if stored.refs.is_some() && !stored.has_child_uids && matches!(input.observed.bootstrap, Child::NotRead) {
+        return Err(NeedsRead::Children);
     }
-    let (ready, message) = health(machine, &situation.seen.node);
-    let finalizer = standing::missing_finalizer(situation);
-    let (taint, taints) = tainting::plan(situation);
-    let actions = finalizer.into_iter().chain(hold::undo_shutdown(situation.seen)).chain(taint).collect();
-    let taken_back = situation.seen.stored.shutdown_started_at.is_some();
+    let (ready, message) = readiness(machine, &input.observed.node);
+    let finalizer = desired_status::missing_finalizer(input);
+    let (taint, taints) = node_taints::plan(input);
+    let cancelled = stored.shutdown_started_at.is_some().then(|| {
+        let note = format!("Window reopened before Machine {} was deleted; the machine stays", machine.name);
+        Event::new(Reason::ShutdownCancelled, note)
+    });
     Ok(Plan {
-        actions,
-        standing: Standing {
+        steps: finalizer.into_iter().chain(keep::cancel_shutdown(input.observed)).chain(taint).collect(),
+        status: DesiredStatus {
             shutdown_started_at: None,
             taints,
-            ..standing::keeping(situation, Phase::Active, ready, message)
+            ..desired_status::keeping(input, Phase::Active, ready, message)
         },
-        events: taken_back
-            .then(|| Event::new(Reason::TakenBack, "the window is open again, and the machine stays"))
-            .into_iter()
-            .collect(),
-        // Once it is known again what its parts are called, they can be looked at.
-        wake_at: stored.refs.is_none().then_some(situation.now),
+        events: cancelled.into_iter().collect(),
+        // The refs were lost and are stored by this reconcile; the next one can read the provider objects.
+        wake_at: stored.refs.is_none().then_some(input.now),
     })
 }
 
-fn health(machine: &Machine, node: &Node) -> (Ready, String) {
+fn readiness(machine: &Machine, node: &Node) -> (Ready, String) {
     match (&machine.health, node) {
-        (Health::Running, Node::Ours(node)) if node.ready => {
-            (Ready::MachineRunning, format!("the machine runs as Node {}", node.name))
+        (MachineHealth::Running, Node::Managed(node)) if node.ready => {
+            (Ready::MachineRunning, format!("Machine is healthy and running as Node {}", node.name))
         }
-        (Health::Running, Node::Ours(node)) => (Ready::Provisioning, format!("Node {} is not Ready", node.name)),
-        (Health::Running, Node::Unreachable(why)) => {
-            (Ready::Error, format!("the workload cluster does not answer: {why}"))
+        (MachineHealth::Running, Node::Managed(node)) => {
+            (Ready::Provisioning, format!("Node {} is not Ready", node.name))
         }
-        (Health::Running, Node::None | Node::NotSeen) => (Ready::Provisioning, machine.no_node()),
-        (Health::Running, Node::Sought) | (Health::Provisioning | Health::Failed(_), _) => {
-            (Ready::Provisioning, "the machine is on its way".to_owned())
+        (MachineHealth::Running, Node::Unreachable(cause)) => {
+            (Ready::Error, format!("Cannot access the workload cluster: {cause}"))
+        }
+        (MachineHealth::Running, Node::Absent(absence) | Node::NotCached(absence)) => {
+            (Ready::Provisioning, absence.to_string())
+        }
+        (MachineHealth::Running, Node::Connecting) | (MachineHealth::Provisioning | MachineHealth::Failed(_), _) => {
+            (Ready::Provisioning, waiting_for_node(&machine.name))
         }
     }
 }
 
-/// The machine is not there: what an earlier one left is removed first, then it is made.
-fn make(situation: &Situation<'_>) -> Sight<Plan> {
-    let seen = situation.seen;
-    let Some(wanted) = &seen.wanted else {
-        return Ok(wrong(situation, "the spec does not say which objects to create"));
+/// The same text for a Machine that was just created and for one that is being provisioned saves a status write.
+fn waiting_for_node(machine: &str) -> String {
+    format!("Waiting for Machine {machine} to join the cluster as a Node")
+}
+
+/// No Machine exists. Objects of an earlier one are removed first.
+fn create(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
+    let observed = input.observed;
+    let Some(desired) = &observed.desired else {
+        return Ok(blocked(input, "The spec does not name the objects to create"));
     };
-    if has_leftovers(seen, wanted)? {
-        return removal::graceful(situation, Because::Closed);
+    if has_leftovers(observed, desired)? {
+        return removal::graceful(input, Cause::WindowClosed);
     }
-    let children = [(&seen.bootstrap, &wanted.refs.bootstrap), (&seen.infrastructure, &wanted.refs.infrastructure)];
-    if let Some((_, child)) = children.into_iter().find(|(slot, _)| matches!(slot, Slot::Foreign(_))) {
-        return Ok(wrong(situation, &taken(&child.kind, &child.name)));
+    let children =
+        [(&observed.bootstrap, &desired.refs.bootstrap), (&observed.infrastructure, &desired.refs.infrastructure)];
+    if let Some((_, child)) = children.into_iter().find(|(child, _)| matches!(child, Child::Unmanaged(_))) {
+        return Ok(blocked(input, &name_conflict(&child.kind, &child.name)));
     }
-    if let Some(waiting) = wait(situation) {
+    if let Some(waiting) = wait(input) {
         return Ok(waiting);
     }
-    let standing = |phase, message: &str| Standing {
-        refs: Some(wanted.refs.clone()),
-        ..standing::empty(situation, phase, Ready::Provisioning, message)
+    let status = |phase, message: String| DesiredStatus {
+        refs: Some(desired.refs.clone()),
+        ..desired_status::empty(input, phase, Ready::Provisioning, message)
     };
-    let finalizer = standing::missing_finalizer(situation);
-    let store = (seen.stored.refs.as_ref() != Some(&wanted.refs) || seen.stored.shutdown_started_at.is_some())
-        .then(|| Action::Store(Box::new(standing(Phase::Pending, "the machine is being made"))));
+    let finalizer = desired_status::missing_finalizer(input);
+    let store = (observed.stored.refs.as_ref() != Some(&desired.refs) || observed.stored.shutdown_started_at.is_some())
+        .then(|| {
+            let message = format!("Creating Machine {}", desired.machine);
+            Step::StoreStatus(Box::new(status(Phase::Pending, message)))
+        });
     Ok(Plan {
-        actions: finalizer.into_iter().chain(store).chain([Action::CreateChildren]).collect(),
-        standing: standing(Phase::Active, "the machine is on its way"),
+        steps: finalizer.into_iter().chain(store).chain([Step::CreateChildren]).collect(),
+        status: status(Phase::Active, waiting_for_node(&desired.machine)),
         events: Vec::new(),
         wake_at: None,
     })
 }
 
-/// What a new machine has to wait for.
-fn wait(situation: &Situation<'_>) -> Option<Plan> {
+/// What the creation has to wait for.
+fn wait(input: &DecisionInput<'_>) -> Option<Plan> {
     let waiting = |phase, ready, message: &str| Plan {
-        actions: Vec::new(),
-        standing: unmade(situation, phase, ready, message),
+        steps: Vec::new(),
+        status: without_machine(input, phase, ready, message),
         events: Vec::new(),
         wake_at: None,
     };
-    match situation.seen.cluster {
-        Cluster::Missing => return Some(waiting(Phase::Error, Ready::Error, "the Cluster does not exist")),
-        Cluster::Deleting => return Some(waiting(Phase::Error, Ready::Error, "the Cluster is being deleted")),
+    let cluster = input.spec.map_or_else(|_| String::new(), |spec| format!(" {}", spec.cluster_name));
+    match input.observed.cluster {
+        Cluster::Missing => {
+            return Some(waiting(Phase::Error, Ready::Error, &format!("Cluster{cluster} does not exist")));
+        }
+        Cluster::Deleting => {
+            return Some(waiting(Phase::Error, Ready::Error, &format!("Cluster{cluster} is being deleted")));
+        }
         Cluster::Paused => {
-            let message = "the Cluster is paused: the machine is made when it is resumed";
-            return Some(waiting(Phase::Pending, Ready::Provisioning, message));
+            let message = format!("Cluster{cluster} is paused; the machine is created once it is resumed");
+            return Some(waiting(Phase::Pending, Ready::Provisioning, &message));
         }
         Cluster::Present => {}
     }
-    let held_off = situation.seen.held_off.as_ref().filter(|it| situation.now < it.until)?;
-    let at = held_off.until.round(Unit::Second).unwrap_or(held_off.until);
-    let message = format!("the last machine failed ({}): the next is made at {at}", held_off.why);
-    Some(Plan { wake_at: Some(held_off.until), ..waiting(Phase::Error, Ready::Error, &message) })
+    let backoff = input.observed.recreate_backoff.as_ref().filter(|backoff| input.now < backoff.until)?;
+    let at = backoff.until.round(Unit::Second).unwrap_or(backoff.until);
+    let message = format!("The last Machine failed ({}); creating the next one at {at}", backoff.reason);
+    Some(Plan { wake_at: Some(backoff.until), ..waiting(Phase::Error, Ready::Error, &message) })
 }
 
-/// Nothing of a machine is there, or the first parts of one that stay until it can be made.
-fn unmade(situation: &Situation<'_>, phase: Phase, ready: Ready, message: &str) -> Standing {
-    let seen = situation.seen;
-    if seen.bootstrap.ours().is_some() || seen.infrastructure.ours().is_some() {
-        standing::keeping(situation, phase, ready, message)
+/// No Machine exists; provider objects that were already created for the next one stay.
+fn without_machine(input: &DecisionInput<'_>, phase: Phase, ready: Ready, message: &str) -> DesiredStatus {
+    let observed = input.observed;
+    if observed.bootstrap.managed().is_some() || observed.infrastructure.managed().is_some() {
+        desired_status::keeping(input, phase, ready, message)
     } else {
-        standing::empty(situation, phase, ready, message)
+        desired_status::empty(input, phase, ready, message)
     }
 }
 
-/// Whether there are objects of an earlier machine: of a shutdown that is not finished, of other kinds or another spec
-/// than are wanted now, or adopted by a Machine that is gone.
-fn has_leftovers(seen: &Observed, wanted: &Wanted) -> Sight<bool> {
-    if seen.stored.refs.is_none() {
+/// Whether objects of an earlier machine exist: of a shutdown that is not complete, of another kind or spec than desired
+/// now, or adopted by a Machine that no longer exists.
+fn has_leftovers(observed: &Observed, desired: &DesiredChildren) -> Result<bool, NeedsRead> {
+    if observed.stored.refs.is_none() {
         return Ok(false);
     }
-    if [&seen.bootstrap, &seen.infrastructure].iter().any(|it| matches!(it, Slot::NotRead)) {
-        return Err(Look::Children);
+    if [&observed.bootstrap, &observed.infrastructure].iter().any(|child| matches!(child, Child::NotRead)) {
+        return Err(NeedsRead::Children);
     }
     let children: Vec<&ProviderChild> =
-        [&seen.bootstrap, &seen.infrastructure].into_iter().filter_map(Slot::ours).collect();
-    let of_another = |child: &&ProviderChild| {
-        child.deleting || child.adopted_by.is_some() || child.fingerprint.as_ref() != Some(&wanted.fingerprint)
+        [&observed.bootstrap, &observed.infrastructure].into_iter().filter_map(Child::managed).collect();
+    let is_outdated = |child: &&ProviderChild| {
+        child.deleting || child.adopted_by.is_some() || child.fingerprint.as_ref() != Some(&desired.fingerprint)
     };
     Ok(!children.is_empty()
-        && (seen.stored.shutdown_started_at.is_some()
-            || seen.stored.refs.as_ref() != Some(&wanted.refs)
-            || children.iter().any(of_another)))
+        && (observed.stored.shutdown_started_at.is_some()
+            || observed.stored.refs.as_ref() != Some(&desired.refs)
+            || children.iter().any(is_outdated)))
 }
 
-fn taken(kind: &str, name: &str) -> String {
-    format!("{kind} {name} is there already, and it is not ours; remove it, or rename this object")
+fn name_conflict(kind: &str, name: &str) -> String {
+    format!(
+        "{kind} {name} already exists and is not managed by this ScheduledMachine; delete it or rename this \
+         ScheduledMachine"
+    )
 }
 
-/// Something that a person, or time, has to put right; a watch tells when it has.
-fn wrong(situation: &Situation<'_>, message: &str) -> Plan {
+/// Only a user or another controller can resolve this; a watch reports when they have.
+fn blocked(input: &DecisionInput<'_>, message: &str) -> Plan {
     Plan {
-        actions: Vec::new(),
-        standing: standing::keeping(situation, Phase::Error, Ready::Error, message),
+        steps: Vec::new(),
+        status: desired_status::keeping(input, Phase::Error, Ready::Error, message),
         events: Vec::new(),
         wake_at: None,
     }

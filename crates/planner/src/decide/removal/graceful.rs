@@ -1,162 +1,192 @@
-//! Cordon, ask pods to leave, delete when they have left or when their time is up.
+//! Graceful shutdown: cordon, evict, then delete the Machine when it is drained or when the drain has timed out.
 
 use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::aim::Because;
-use super::super::{Sight, Situation, standing};
-use super::{cordon, delete_leftovers, is_open, later, look_again, mark_and_delete};
-use crate::drain::Verdict;
-use crate::event::{Event, Reason};
-use crate::observed::{Cluster, Health, Machine, Marks, Node, NodePod, Observed, OurNode, Pods, Slot};
-use crate::plan::{Action, Look, Plan, PodKey, Standing};
+use super::super::desired_status;
+use super::super::goal::Cause;
+use super::{after, cordon, delete_leftovers, exclude_and_delete, poll_at};
+use crate::drain::DrainAction;
+use crate::events::{Event, Reason};
+use crate::input::DecisionInput;
+use crate::observed::{Child, Cluster, Exclusions, Machine, MachineHealth, ManagedNode, Node, NodePod, Observed, Pods};
+use crate::plan::{Action, DesiredStatus, NeedsRead, Plan, PodKey, Step};
 
-/// The longest between two looks at pods that leave.
-const LOOK_AT_PODS: SignedDuration = SignedDuration::from_secs(5);
-/// The longest between two looks at provider objects that go.
-const LOOK_AT_LEFTOVERS: SignedDuration = SignedDuration::from_mins(1);
+const MAX_POD_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+const MAX_LEFTOVER_POLL_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
-/// The times of one shutdown.
-struct Times {
+struct Deadlines {
     now: Timestamp,
-    /// When it began.
     started: Timestamp,
-    /// From here on nobody waits for pods.
+    /// From here on the shutdown no longer waits for pods.
     drain: Timestamp,
-    /// From here on nobody waits for volumes either.
-    all: Timestamp,
+    /// From here on Cluster API no longer waits for volumes.
+    shutdown: Timestamp,
 }
 
-/// What is next.
-struct Step {
-    actions: Vec<Action>,
+/// What the shutdown does next.
+struct Progress {
+    steps: Vec<Step>,
     message: String,
+    delete_by: Option<Timestamp>,
     event: Option<Event>,
     wake_at: Option<Timestamp>,
 }
 
-impl Step {
-    fn new(actions: Vec<Action>, message: impl Into<String>, wake_at: Option<Timestamp>) -> Self {
-        Step { actions, message: message.into(), event: None, wake_at }
+impl Progress {
+    fn new(steps: Vec<Step>, message: impl Into<String>, wake_at: Option<Timestamp>) -> Self {
+        Progress { steps, message: message.into(), delete_by: None, event: None, wake_at }
     }
 }
 
-pub(in super::super) fn plan(situation: &Situation<'_>, because: Because) -> Sight<Plan> {
-    let Situation { intent, seen, now, .. } = *situation;
-    let alive = seen.machine.ours().filter(|it| !it.deleting);
-    if alive.is_some() && seen.cluster == Cluster::Paused {
-        let message = "the Cluster is paused: the machine goes when it is resumed";
-        let held = standing::keeping(situation, Phase::ShuttingDown, Ready::ShuttingDown, message);
-        // Nobody asks pods to leave meanwhile, so their time begins anew when it is resumed.
-        let standing = Standing { shutdown_started_at: None, ..held };
-        let actions = standing::finalizer_of_a_machine(situation).into_iter().collect();
-        return Ok(Plan { actions, standing, events: Vec::new(), wake_at: None });
+pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<Plan, NeedsRead> {
+    let DecisionInput { requested, observed, now, .. } = *input;
+    let running = observed.machine.managed().filter(|machine| !machine.deleting);
+    if running.is_some() && observed.cluster == Cluster::Paused {
+        return Ok(paused(input));
     }
-    let started = seen.stored.shutdown_started_at.unwrap_or(now);
-    let times = Times {
+    let started = observed.stored.shutdown_started_at.unwrap_or(now);
+    let deadlines = Deadlines {
         now,
         started,
-        drain: later(started, intent.drain_timeout()),
-        all: later(started, intent.graceful_shutdown_timeout),
+        drain: after(started, requested.drain_timeout()),
+        shutdown: after(started, requested.graceful_shutdown_timeout),
     };
-    let step = match (&seen.machine, alive) {
-        (_, Some(machine)) => drain(seen, machine, &times)?,
-        (Slot::Ours(leaving), None) => wait_for(leaving, &times),
-        (Slot::NotRead | Slot::Absent | Slot::Foreign(_), None) => Step::new(
-            delete_leftovers(seen),
-            "the Machine is gone, what it left behind is removed",
-            Some(look_again(started, now, LOOK_AT_LEFTOVERS)),
+    let progress = match (&observed.machine, running) {
+        (_, Some(machine)) => drain(observed, machine, &deadlines)?,
+        (Child::Managed(deleting), None) => wait_for_deletion(deleting, &deadlines),
+        (Child::NotRead | Child::Absent | Child::Unmanaged(_), None) => Progress::new(
+            delete_leftovers(observed),
+            "Machine is deleted; waiting for its bootstrap and infrastructure objects to be deleted",
+            Some(poll_at(started, now, MAX_LEFTOVER_POLL_INTERVAL)),
         ),
     };
-    let standing = Standing { shutdown_started_at: Some(started), ..told(situation, because, &step.message) };
-    let finalizer = standing::missing_finalizer(situation);
-    let store = seen.stored.shutdown_started_at.is_none().then(|| Action::Store(Box::new(standing.clone())));
+    let status = DesiredStatus {
+        shutdown_started_at: Some(started),
+        delete_by: progress.delete_by,
+        ..status(input, cause, progress.message)
+    };
+    let finalizer = desired_status::missing_finalizer(input);
+    let is_start = observed.stored.shutdown_started_at.is_none();
+    let store = is_start.then(|| Step::StoreStatus(Box::new(status.clone())));
     Ok(Plan {
-        actions: finalizer.into_iter().chain(store).chain(step.actions).collect(),
-        standing,
-        events: step.event.into_iter().collect(),
-        wake_at: step.wake_at,
+        steps: finalizer.into_iter().chain(store).chain(progress.steps).collect(),
+        status,
+        events: progress.event.into_iter().collect(),
+        wake_at: progress.wake_at,
     })
 }
 
-fn told(situation: &Situation<'_>, because: Because, message: &str) -> Standing {
-    let leaving = |message: String| standing::keeping(situation, Phase::ShuttingDown, Ready::ShuttingDown, message);
-    match because {
-        Because::Deleted => leaving(format!("being deleted: {message}")),
-        Because::Failed => {
-            let why = match situation.seen.machine.ours().map(|it| &it.health) {
-                Some(Health::Failed(why)) => why,
-                Some(Health::Provisioning | Health::Running) | None => "it is of no use",
-            };
-            let message = format!("the machine failed and is made anew: {why}; {message}");
-            standing::keeping(situation, Phase::Error, Ready::Error, message)
-        }
-        Because::Reclaimed | Because::Killed | Because::Closed => leaving(message.to_owned()),
+/// Pods are not evicted while the Cluster is paused, so their time starts when it is resumed.
+fn paused(input: &DecisionInput<'_>) -> Plan {
+    let message = "Cluster is paused; the machine is removed once it is resumed";
+    let status = desired_status::keeping(input, Phase::ShuttingDown, Ready::ShuttingDown, message);
+    Plan {
+        steps: desired_status::finalizer_for_children(input).into_iter().collect(),
+        status: DesiredStatus { shutdown_started_at: None, ..status },
+        events: Vec::new(),
+        wake_at: None,
     }
 }
 
-fn drain(seen: &Observed, machine: &Machine, times: &Times) -> Sight<Step> {
-    let delete = |why: &str| {
-        let marks = Marks { no_drain: true, no_volumes: times.now >= times.all };
-        Step::new(mark_and_delete(machine, marks), why, (times.now < times.all).then_some(times.all))
-    };
-    let wait = |actions: Vec<Action>, message: String| {
-        Step::new(actions, message, Some(look_again(times.started, times.now, LOOK_AT_PODS).min(times.drain)))
-    };
-    let time_is_up = times.now >= times.drain;
-    let timed_out = |what: String| Step {
-        event: Some(Event::new(Reason::DrainTimedOut, format!("{what}: the Machine is deleted all the same"))),
-        ..delete("pods had their time: the Machine is deleted")
-    };
-    Ok(match (&seen.node, &seen.pods) {
-        // A Machine that has just become a Node must not lose it undrained because a cache does not know yet.
-        (Node::None, _) if machine.node.is_none() && !machine.confirmed => return Err(Look::Machine),
-        (Node::None, _) => delete("there is no Node to drain: the Machine is deleted"),
-        (Node::NotSeen, _) => return Err(Look::Node),
-        (Node::Ours(_), Pods::NotRead) => return Err(Look::Pods),
-        (Node::Sought, _) if time_is_up => timed_out("the workload cluster was not reached in time".to_owned()),
-        (Node::Sought, _) => wait(Vec::new(), "the workload cluster is being connected".to_owned()),
-        (Node::Unreachable(why), _) if time_is_up => timed_out(format!("the workload cluster does not answer: {why}")),
-        (Node::Unreachable(why), _) => wait(Vec::new(), format!("the workload cluster does not answer: {why}")),
-        // Drained is a Node that takes no new pods and has none left: both have to be seen together.
-        (Node::Ours(node), Pods::Read { now, .. }) if !is_open(node.cordon) && left(now) == 0 => {
-            delete("drained: the Machine is deleted")
-        }
-        (Node::Ours(node), Pods::Read { now, .. }) if time_is_up => {
-            timed_out(format!("{} had not left Node {} in time", pods(left(now)), node.name))
-        }
-        (Node::Ours(node), Pods::Read { now, at_first }) => {
-            let message = match left(now) {
-                0 => "draining: no pod has to leave".to_owned(),
-                left => format!("draining: {left} of {} left", pods((*at_first).max(left))),
+fn status(input: &DecisionInput<'_>, cause: Cause, message: String) -> DesiredStatus {
+    let shutting_down =
+        |message: String| desired_status::keeping(input, Phase::ShuttingDown, Ready::ShuttingDown, message);
+    match cause {
+        Cause::Deleted => shutting_down(format!("ScheduledMachine is being deleted. {message}")),
+        Cause::MachineFailed => {
+            let reason = match input.observed.machine.managed().map(|machine| &machine.health) {
+                Some(MachineHealth::Failed(reason)) => reason,
+                Some(MachineHealth::Provisioning | MachineHealth::Running) | None => "unknown reason",
             };
-            wait(ask_to_leave(node, now), message)
+            let message = format!("Machine failed and will be recreated ({reason}). {message}");
+            desired_status::keeping(input, Phase::Error, Ready::Error, message)
+        }
+        Cause::Reclaimed | Cause::KillSwitch | Cause::WindowClosed => shutting_down(message),
+    }
+}
+
+fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Result<Progress, NeedsRead> {
+    let delete = |cause: &str| {
+        let exclusions = Exclusions { node_drain: true, volume_detach: deadlines.now >= deadlines.shutdown };
+        let steps = exclude_and_delete(machine, exclusions).into_iter().map(Step::Run).collect();
+        let wake_at = (deadlines.now < deadlines.shutdown).then_some(deadlines.shutdown);
+        Progress::new(steps, format!("{cause}; deleting Machine {}", machine.name), wake_at)
+    };
+    let wait = |steps: Vec<Step>, message: String| {
+        let poll_at = poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL);
+        Progress {
+            delete_by: Some(deadlines.drain),
+            ..Progress::new(steps, message, Some(poll_at.min(deadlines.drain)))
+        }
+    };
+    let timed_out = deadlines.now >= deadlines.drain;
+    let time_out = |remaining: String| {
+        let waited = deadlines.drain.duration_since(deadlines.started);
+        let cause = format!("Drain timed out after {} {remaining}", duration(waited));
+        let note = format!("{cause}; deleting Machine {}", machine.name);
+        Progress { event: Some(Event::new(Reason::DrainTimedOut, note)), ..delete(&cause) }
+    };
+    Ok(match (&observed.node, &observed.pods) {
+        // A cached Machine without nodeRef may have joined since: its Node must not be lost undrained.
+        (Node::Absent(_), _) if machine.node.is_none() && !machine.live => return Err(NeedsRead::Machine),
+        (Node::Absent(absence), _) => delete(&format!("No Node to drain ({absence})")),
+        (Node::NotCached(_), _) => return Err(NeedsRead::Node),
+        (Node::Managed(_), Pods::NotRead) => return Err(NeedsRead::Pods),
+        (Node::Connecting, _) if timed_out => time_out("while connecting to the workload cluster".to_owned()),
+        (Node::Connecting, _) => wait(Vec::new(), "Connecting to the workload cluster".to_owned()),
+        (Node::Unreachable(cause), _) if timed_out => {
+            time_out(format!("because the workload cluster cannot be accessed: {cause}"))
+        }
+        (Node::Unreachable(cause), _) => wait(Vec::new(), format!("Cannot access the workload cluster: {cause}")),
+        // Both are required in one observation: the Node accepts no new pods, and none is left.
+        (Node::Managed(node), Pods::Read { pods, .. }) if !node.cordon.accepts_pods() && remaining(pods) == 0 => {
+            delete(&format!("Drained Node {}", node.name))
+        }
+        (Node::Managed(_), Pods::Read { pods, initial }) if timed_out => {
+            time_out(format!("with {}", remaining_of(remaining(pods), *initial)))
+        }
+        (Node::Managed(node), Pods::Read { pods, initial }) => {
+            let message = format!("Draining Node {}: {}", node.name, remaining_of(remaining(pods), *initial));
+            wait(evict(node, pods), message)
         }
     })
 }
 
-fn ask_to_leave(node: &OurNode, pods: &[NodePod]) -> Vec<Action> {
-    let evicted: Vec<PodKey> = pods.iter().filter(|pod| pod.verdict == Verdict::Evict).map(PodKey::of).collect();
-    let evict = if evicted.is_empty() { Vec::new() } else { vec![Action::Evict(evicted)] };
-    [cordon(&Node::Ours(node.clone())), evict].concat()
+fn evict(node: &ManagedNode, pods: &[NodePod]) -> Vec<Step> {
+    let cordon = cordon(&Node::Managed(node.clone())).into_iter().map(Step::Run);
+    let pods: Vec<PodKey> = pods.iter().filter(|pod| pod.drain == DrainAction::Evict).map(PodKey::of).collect();
+    let evict = (!pods.is_empty()).then_some(Step::EvictPods(pods));
+    cordon.chain(evict).collect()
 }
 
-/// How many pods have still to leave.
-fn left(pods: &[NodePod]) -> usize {
-    pods.iter().filter(|pod| pod.has_to_leave()).count()
+fn remaining(pods: &[NodePod]) -> usize {
+    pods.iter().filter(|pod| pod.blocks_drain()).count()
 }
 
-fn pods(count: usize) -> String {
-    if count == 1 { "1 pod".to_owned() } else { format!("{count} pods") }
+/// "1 of 4 pods remaining".
+fn remaining_of(remaining: usize, initial: usize) -> String {
+    let total = initial.max(remaining);
+    let noun = if total == 1 { "pod" } else { "pods" };
+    if total == 0 { "no pods remaining".to_owned() } else { format!("{remaining} of {total} {noun} remaining") }
 }
 
-fn wait_for(leaving: &Machine, times: &Times) -> Step {
-    let overdue = times.now >= times.all;
-    let mark = overdue && !leaving.marks.no_volumes;
-    Step::new(
-        if mark { vec![Action::Mark(Marks::ALL)] } else { Vec::new() },
-        "Cluster API removes the machine",
-        (!overdue).then_some(times.all),
+/// "5m", "90s", as durations are written in the spec.
+fn duration(duration: SignedDuration) -> String {
+    match duration.as_secs() {
+        seconds if seconds > 0 && seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        seconds if seconds > 0 && seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    }
+}
+
+fn wait_for_deletion(machine: &Machine, deadlines: &Deadlines) -> Progress {
+    let overdue = deadlines.now >= deadlines.shutdown;
+    let exclude = overdue && !machine.exclusions.volume_detach;
+    Progress::new(
+        if exclude { vec![Step::Run(Action::SetExclusions(Exclusions::ALL))] } else { Vec::new() },
+        format!("Waiting for Cluster API to delete Machine {}", machine.name),
+        (!overdue).then_some(deadlines.shutdown),
     )
 }

@@ -1,7 +1,8 @@
-//! The three objects a machine is made of: what they are called, and what is in them.
+//! Names and manifests of the children: the Machine, its bootstrap object and its infrastructure object.
 //!
-//! Each child carries our ownerRef and our uid in an annotation. Garbage collection can strip the first, so either proves
-//! that it is ours. The ownerRef does not claim control: Cluster API has to become the controller of the provider objects.
+//! Each child has an ownerRef to its ScheduledMachine and an annotation with its uid. Garbage collection can strip the
+//! ownerRef, so either proves ownership. The ownerRef is not a controller reference: Cluster API becomes the controller of
+//! the provider objects.
 
 mod machine;
 mod names;
@@ -9,41 +10,36 @@ mod names;
 use fivespot_api::keys;
 use serde_json::{Map, Value, json};
 
-use crate::observed::{Ref, Refs, Wanted};
+use crate::observed::{DesiredChildren, Ref, Refs};
 use fivespot_validation::validate::{ProviderObject, ValidSpec};
 
 pub use machine::MachineVersion;
 pub use names::{ChildNames, label_value};
 
-/// Cluster API's label that says which cluster an object belongs to.
 const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 
-/// The ScheduledMachine that children are made for.
+/// The ScheduledMachine that owns the children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Its namespace, and that of every child.
+    /// Namespace of the owner and of every child.
     pub namespace: &'a str,
-    /// Its uid.
     pub uid: &'a str,
 }
 
-/// The objects of one machine, ready to be created, in this order.
+/// The manifests of one machine, to be created in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Children {
-    /// The bootstrap object.
     pub bootstrap: Value,
-    /// The infrastructure object.
     pub infrastructure: Value,
-    /// The Machine, which refers to both.
+    /// Refers to both.
     pub machine: Value,
 }
 
-/// Builds the objects of one machine, the Machine in the version that the cluster serves.
+/// Builds the manifests, the Machine in the API version that the cluster serves.
 pub fn build(owner: Owner<'_>, spec: &ValidSpec, version: MachineVersion) -> Children {
     let names = ChildNames::of(owner.name);
-    let provided = |object: &ProviderObject, name: &str| {
+    let provider_object = |object: &ProviderObject, name: &str| {
         json!({
             "apiVersion": format!("{}/{}", object.group, object.version),
             "kind": object.kind,
@@ -52,8 +48,8 @@ pub fn build(owner: Owner<'_>, spec: &ValidSpec, version: MachineVersion) -> Chi
         })
     };
     Children {
-        bootstrap: provided(&spec.bootstrap, &names.bootstrap),
-        infrastructure: provided(&spec.infrastructure, &names.infrastructure),
+        bootstrap: provider_object(&spec.bootstrap, &names.bootstrap),
+        infrastructure: provider_object(&spec.infrastructure, &names.infrastructure),
         machine: json!({
             "apiVersion": version.api_version(),
             "kind": "Machine",
@@ -63,15 +59,15 @@ pub fn build(owner: Owner<'_>, spec: &ValidSpec, version: MachineVersion) -> Chi
     }
 }
 
-/// The children that a spec asks for, by what the status says of them.
-pub fn wanted(name: &str, spec: &ValidSpec) -> Wanted {
+/// The children that a spec asks for.
+pub fn desired(name: &str, spec: &ValidSpec) -> DesiredChildren {
     let names = ChildNames::of(name);
     let child = |object: &ProviderObject, name: String| Ref {
         api_version: format!("{}/{}", object.group, object.version),
         kind: object.kind.clone(),
         name,
     };
-    Wanted {
+    DesiredChildren {
         machine: names.machine,
         refs: Refs {
             bootstrap: child(&spec.bootstrap, names.bootstrap),
@@ -81,12 +77,12 @@ pub fn wanted(name: &str, spec: &ValidSpec) -> Wanted {
     }
 }
 
-/// A hash of all that goes into children, whatever version of Cluster API they are written in.
+/// Hash of everything that goes into the children, independent of the API version in which they are written.
 fn fingerprint(spec: &ValidSpec) -> String {
-    let provided = |it: &ProviderObject| json!([it.group, it.version, it.kind, it.spec]);
+    let parts = |object: &ProviderObject| json!([object.group, object.version, object.kind, object.spec]);
     let all = json!([
-        provided(&spec.bootstrap),
-        provided(&spec.infrastructure),
+        parts(&spec.bootstrap),
+        parts(&spec.infrastructure),
         spec.cluster_name,
         spec.machine_template,
         spec.graceful_shutdown_timeout.as_secs(),
@@ -117,8 +113,7 @@ fn metadata(owner: Owner<'_>, spec: &ValidSpec, name: &str) -> Value {
     })
 }
 
-/// The template's labels and annotations go under ours: a key of ours in a template is refused long before, and would
-/// not win here either.
+/// The controller's own keys win over the template's. Validation rejects such a template anyway.
 fn machine_metadata(owner: Owner<'_>, spec: &ValidSpec, name: &str) -> Value {
     let mut metadata = metadata(owner, spec, name);
     for (field, template) in
@@ -126,8 +121,8 @@ fn machine_metadata(owner: Owner<'_>, spec: &ValidSpec, name: &str) -> Value {
     {
         let mut all: Map<String, Value> =
             template.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect();
-        if let Value::Object(ours) = metadata[field].take() {
-            all.extend(ours);
+        if let Value::Object(own) = metadata[field].take() {
+            all.extend(own);
         }
         metadata[field] = Value::Object(all);
     }

@@ -1,10 +1,10 @@
-//! The smallest merge patch from one value to another.
+//! The smallest JSON merge patch (RFC 7386) from one value to another.
 
 use serde_json::{Map, Value};
 
-/// What has to be merged into `before` to get `after` (RFC 7386), or `None` if they are equal.
+/// The merge patch that turns `before` into `after`; `None` if they are equal.
 ///
-/// Lists are replaced whole, as a merge patch does; a null in `after` is not different from a field that is absent.
+/// Lists are replaced as a whole. A null in `after` equals an absent field.
 pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_patched_is_what_was_wanted(before in object(), after in object()) {
+        fn applying_the_patch_gives_the_target(before in object(), after in object()) {
             match merge_patch(&before, &after) {
                 None => prop_assert_eq!(before, after),
                 Some(patch) => prop_assert_eq!(apply(before, &patch), after),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_in_the_patch() {
+    fn patch_contains_only_changes() {
         let (before, after) = (json!({"a": 1, "b": {"c": 2, "d": 3}, "e": 4}), json!({"a": 1, "b": {"c": 5}, "f": 6}));
         assert_eq!(merge_patch(&before, &after), Some(json!({"b": {"c": 5, "d": null}, "e": null, "f": 6})));
     }

@@ -1,0 +1,270 @@
+//! When a failed reconcile is retried: what the controller remembers of an object between two reconciles.
+//!
+//! Nothing here has to survive a restart: a new process retries immediately.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::observed::{Machine, MachineHealth, Node, Observed, Pods, RecreateBackoff};
+use crate::plan::{Action, DesiredStatus, ForceRemoval, Step};
+
+/// Backoff after a rejected request, and after a transient failure that has been reported.
+const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
+const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
+/// Backoff after a transient failure that has not been reported yet.
+const FIRST_TRANSIENT_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
+/// Limit of the backoff of a force removal: an owner or an administrator is waiting.
+pub const MAX_FORCE_REMOVAL_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
+/// How many transient failures in a row are retried before one is reported.
+const UNREPORTED_TRANSIENTS: u32 = 3;
+/// How many conflicts in a row are retried before one is reported: that many are not caused by a lagging cache.
+const UNREPORTED_CONFLICTS: u32 = 6;
+
+/// What is remembered of one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RetryState {
+    failed: Option<FailedSteps>,
+    generation: Option<i64>,
+    lost_machine: Option<LostMachine>,
+    initial_pods: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct FailedSteps {
+    /// Without the parts that differ between two attempts at the same thing.
+    steps: Vec<Step>,
+    class: FailureClass,
+    attempts: u32,
+    retry_at: Timestamp,
+}
+
+/// A Machine that failed.
+#[derive(Clone, Debug, PartialEq)]
+struct LostMachine {
+    uid: String,
+    reason: String,
+    count: u32,
+    recreate_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureClass {
+    /// The decision was made from stale state; observing again usually helps.
+    Conflict,
+    /// The API server could not be reached, or it is overloaded.
+    Transient,
+    /// The API server rejected the request and will do so until something changes.
+    Rejected,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryDecision {
+    /// Retry without reporting the failure.
+    Retry(Timestamp),
+    /// Report the failure in the status, and retry.
+    Report(Timestamp),
+}
+
+impl RetryState {
+    /// Records that the steps failed.
+    pub fn failed(&mut self, steps: &[Step], class: FailureClass, now: Timestamp) -> RetryDecision {
+        let comparable = comparable(steps);
+        let attempts = self.failed.take().filter(|it| it.steps == comparable).map_or(0, |it| it.attempts);
+        let unreported = match class {
+            FailureClass::Conflict => UNREPORTED_CONFLICTS,
+            FailureClass::Transient => UNREPORTED_TRANSIENTS,
+            FailureClass::Rejected => 0,
+        };
+        let quiet = attempts < unreported;
+        let delay = match class {
+            FailureClass::Conflict if quiet => FIRST_TRANSIENT_BACKOFF,
+            FailureClass::Transient if quiet => backoff(FIRST_TRANSIENT_BACKOFF, MAX_BACKOFF, attempts),
+            // Once the API server is back, a force removal must not wait for minutes.
+            FailureClass::Transient if is_force_removal(steps) => MAX_FORCE_REMOVAL_BACKOFF,
+            FailureClass::Conflict | FailureClass::Transient | FailureClass::Rejected => {
+                backoff(FIRST_BACKOFF, MAX_BACKOFF, attempts - unreported)
+            }
+        };
+        let retry_at = after(now, delay);
+        // A conflict does not delay a reconcile that an event triggers.
+        let class = if quiet { class } else { FailureClass::Rejected };
+        self.failed = Some(FailedSteps { steps: comparable, class, attempts: attempts + 1, retry_at });
+        if quiet { RetryDecision::Retry(retry_at) } else { RetryDecision::Report(retry_at) }
+    }
+
+    /// Records that a reconcile succeeded.
+    pub fn succeeded(&mut self) {
+        self.failed = None;
+    }
+
+    /// When these steps may be retried, if they failed before and are still backing off. Other steps need not wait:
+    /// something has changed.
+    pub fn backoff_until(&self, steps: &[Step], now: Timestamp) -> Option<Timestamp> {
+        let failed = self.failed.as_ref().filter(|it| it.class != FailureClass::Conflict)?;
+        (!steps.is_empty() && now < failed.retry_at && failed.steps == comparable(steps)).then_some(failed.retry_at)
+    }
+
+    /// Records what was observed and adds the backoff of a failed Machine to it.
+    pub fn observe(&mut self, observed: &mut Observed, generation: Option<i64>, now: Timestamp) {
+        // An edited spec may be one that is accepted.
+        if self.generation != generation {
+            (self.failed, self.generation) = (None, generation);
+        }
+        if let Some(machine) = observed.machine.managed() {
+            self.observe_machine(machine, &observed.node, now);
+        }
+        let backoff = |lost: &LostMachine| RecreateBackoff { until: lost.recreate_at, reason: lost.reason.clone() };
+        observed.recreate_backoff = self.lost_machine.as_ref().map(backoff);
+    }
+
+    /// Records how many pods the drain began with and adds that to what was observed.
+    pub fn count_pods(&mut self, observed: &mut Observed) {
+        if observed.stored.shutdown_started_at.is_none() {
+            self.initial_pods = 0;
+        }
+        if let Pods::Read { pods, initial } = &mut observed.pods {
+            self.initial_pods = self.initial_pods.max(pods.iter().filter(|pod| pod.blocks_drain()).count());
+            *initial = self.initial_pods;
+        }
+    }
+
+    fn observe_machine(&mut self, machine: &Machine, node: &Node, now: Timestamp) {
+        match &machine.health {
+            MachineHealth::Failed(_) if self.lost_machine.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
+            MachineHealth::Failed(reason) => {
+                let count = self.lost_machine.as_ref().map_or(0, |it| it.count);
+                self.lost_machine = Some(LostMachine {
+                    uid: machine.uid.clone(),
+                    reason: reason.clone(),
+                    count: count + 1,
+                    recreate_at: after(now, backoff(FIRST_BACKOFF, MAX_BACKOFF, count)),
+                });
+            }
+            MachineHealth::Running if node.managed().is_some_and(|node| node.ready) => self.lost_machine = None,
+            MachineHealth::Running | MachineHealth::Provisioning => {}
+        }
+    }
+}
+
+/// The steps without what differs between two attempts at the same thing: times, and which pods remain.
+fn comparable(steps: &[Step]) -> Vec<Step> {
+    let action = |action: &Action| match action {
+        Action::DeletePods(_) => Action::DeletePods(Vec::new()),
+        other => other.clone(),
+    };
+    let step = |step: &Step| match step {
+        Step::StoreStatus(_) => Step::StoreStatus(Box::new(DesiredStatus::undecided())),
+        Step::EvictPods(_) => Step::EvictPods(Vec::new()),
+        Step::ForceRemove(removal) => Step::ForceRemove(removal.map(action)),
+        Step::Run(run) => Step::Run(action(run)),
+        other => other.clone(),
+    };
+    steps.iter().map(step).collect()
+}
+
+fn is_force_removal(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::ForceRemove(ForceRemoval { .. })))
+}
+
+/// Exponential backoff: `first`, doubled for each attempt before, at most `max`.
+pub fn backoff(first: SignedDuration, max: SignedDuration, attempts: u32) -> SignedDuration {
+    let doubled = 2_i32.checked_pow(attempts).and_then(|factor| first.checked_mul(factor));
+    doubled.map_or(max, |delay| delay.min(max))
+}
+
+fn after(now: Timestamp, delay: SignedDuration) -> Timestamp {
+    now.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observed::Exclusions;
+    use crate::plan::PodKey;
+
+    const CORDON: &[Step] = &[Step::Run(Action::Cordon)];
+
+    fn now() -> Timestamp {
+        "2026-11-16T12:00:00Z".parse().unwrap()
+    }
+
+    fn delay(decision: RetryDecision) -> i64 {
+        match decision {
+            RetryDecision::Retry(at) | RetryDecision::Report(at) => at.duration_since(now()).as_secs(),
+        }
+    }
+
+    #[test]
+    fn rejection_is_reported_and_backed_off() {
+        let mut retry = RetryState::default();
+        let delays: Vec<i64> = (0..6).map(|_| delay(retry.failed(CORDON, FailureClass::Rejected, now()))).collect();
+        assert_eq!(delays, [30, 60, 120, 240, 300, 300]);
+    }
+
+    #[test]
+    fn transient_failure_is_reported_only_if_it_persists() {
+        let mut retry = RetryState::default();
+        let decisions: Vec<RetryDecision> =
+            (0..6).map(|_| retry.failed(CORDON, FailureClass::Transient, now())).collect();
+        assert_eq!(decisions.iter().map(|it| delay(*it)).collect::<Vec<_>>(), [1, 2, 4, 30, 60, 120]);
+        assert!(decisions[..3].iter().all(|it| matches!(it, RetryDecision::Retry(_))));
+        assert!(decisions[3..].iter().all(|it| matches!(it, RetryDecision::Report(_))));
+    }
+
+    #[test]
+    fn force_removal_is_retried_soon_after_an_outage() {
+        let removal = ForceRemoval {
+            machine: vec![Action::SetExclusions(Exclusions::ALL)],
+            node: vec![Action::Cordon],
+            pods: Vec::new(),
+        };
+        let steps = [Step::ForceRemove(removal)];
+        let mut retry = RetryState::default();
+        let delays: Vec<i64> = (0..6).map(|_| delay(retry.failed(&steps, FailureClass::Transient, now()))).collect();
+        assert_eq!(delays, [1, 2, 4, 5, 5, 5]);
+        // A rejection lasts until something changes.
+        let mut retry = RetryState::default();
+        let delays: Vec<i64> = (0..3).map(|_| delay(retry.failed(&steps, FailureClass::Rejected, now()))).collect();
+        assert_eq!(delays, [30, 60, 120]);
+    }
+
+    #[test]
+    fn persistent_conflict_is_reported() {
+        let mut retry = RetryState::default();
+        for _ in 0..UNREPORTED_CONFLICTS {
+            assert!(matches!(retry.failed(CORDON, FailureClass::Conflict, now()), RetryDecision::Retry(_)));
+            assert_eq!(retry.backoff_until(CORDON, now()), None, "an event triggers a retry");
+        }
+        assert!(matches!(retry.failed(CORDON, FailureClass::Conflict, now()), RetryDecision::Report(_)));
+        assert!(retry.backoff_until(CORDON, now()).is_some());
+    }
+
+    #[test]
+    fn other_steps_do_not_back_off() {
+        let mut retry = RetryState::default();
+        retry.failed(CORDON, FailureClass::Rejected, now());
+        assert!(retry.backoff_until(CORDON, now()).is_some());
+        assert_eq!(retry.backoff_until(&[Step::Run(Action::Uncordon)], now()), None);
+        assert_eq!(retry.backoff_until(CORDON, now() + SignedDuration::from_secs(30)), None);
+        retry.succeeded();
+        assert_eq!(retry.backoff_until(CORDON, now()), None);
+    }
+
+    #[test]
+    fn pods_and_times_do_not_reset_the_backoff() {
+        let pod = |name: &str| PodKey { namespace: "a".to_owned(), name: name.to_owned(), uid: name.to_owned() };
+        let steps = |name: &str, at: Timestamp| {
+            let status = DesiredStatus { shutdown_started_at: Some(at), ..DesiredStatus::undecided() };
+            vec![Step::StoreStatus(Box::new(status)), Step::EvictPods(vec![pod(name)])]
+        };
+        let mut retry = RetryState::default();
+        retry.failed(&steps("one", now()), FailureClass::Rejected, now());
+        assert!(retry.backoff_until(&steps("two", now() + MAX_BACKOFF), now()).is_some());
+        assert_eq!(delay(retry.failed(&steps("two", now() + MAX_BACKOFF), FailureClass::Rejected, now())), 60);
+    }
+
+    #[test]
+    fn backoff_is_bounded() {
+        assert_eq!(backoff(FIRST_BACKOFF, MAX_BACKOFF, 1_000), MAX_BACKOFF);
+    }
+}
