@@ -1,31 +1,20 @@
-//! `5spot`: puts machines into Cluster API clusters while their schedule is open, and takes them out when it closes.
+//! `5spot`: adds machines to Cluster API clusters while their schedule is open and removes them when it closes.
 //!
-//! One pass over one object is [`reconcile`]: observe, decide, act, report. All decisions are made in `fivespot-planner`,
-//! which has no client; all reads are in [`observe`], all writes in [`act`] and [`report`].
+//! - [`run`]: start-up and shutdown of the process.
+//! - [`reconciler`]: one reconcile of one object, from the watch event to the status patch. Start reading here.
+//! - [`runtime`]: work queue, caches, watches, events, metrics, health; knows nothing of machines.
+//! - [`clusters`]: connections to workload clusters, their Nodes and the reclaim agents' configuration.
+//! - [`capi`]: typed access to Cluster API objects.
+//!
+//! Dependencies point downwards only: `reconciler` uses `clusters` and `capi`, all of them use `runtime`.
 
-mod act;
-mod announce;
-mod cache;
-mod client;
-mod cluster_api;
-mod context;
-mod discovery;
-mod lock;
-mod log;
-mod machines;
-mod metrics;
-mod observe;
-mod options;
-mod pauses;
-mod queue;
-mod reconcile;
-mod report;
+mod capi;
+mod clusters;
+mod config;
+mod reconciler;
 mod run;
-mod serve;
-mod trouble;
-mod urgency;
-mod watch;
-mod workload;
+mod runtime;
+mod telemetry;
 
 use std::process::ExitCode;
 

@@ -1,209 +1,198 @@
-//! From the first line to the last: starting in order, and ending in order.
+//! Start-up and shutdown of the process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fivespot_api::ScheduledMachine;
 use fivespot_cli_support::{Failure, chain};
-use fivespot_planner::intent::Intent;
+use fivespot_planner::input::RequestedState;
 use jiff::Timestamp;
-use kube::{Client, Config};
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
 
-use crate::announce::Announcer;
-use crate::client::client;
-use crate::cluster_api::Served;
-use crate::context::{Context, Parts};
-use crate::discovery;
-use crate::log;
-use crate::metrics::Metrics;
-use crate::options::Options;
-use crate::queue::{Key, Place, Queue};
-use crate::reconcile::reconcile;
-use crate::serve::{self, Health};
-use crate::urgency::is_urgent;
-use crate::watch::{self, Gone};
-use crate::workload::{Means, Workloads};
+use crate::capi::{ServedApi, served_api};
+use crate::clusters::{ConnectionDeps, WorkloadClusters};
+use crate::config::Config;
+use crate::reconciler::{self, Context, Parts, Requeue, is_urgent, triggers};
+use crate::runtime::backoff::Backoff;
+use crate::runtime::client::client;
+use crate::runtime::events::EventPublisher;
+use crate::runtime::health::{self, HEARTBEAT_INTERVAL, Health};
+use crate::runtime::metrics::Metrics;
+use crate::runtime::watches::NotServed;
+use crate::runtime::workqueue::{Key, Placement, WorkQueue};
+use crate::telemetry;
 
-/// So many passes take turns with each write that may be under way. When a window opens for many, their writes interleave:
-/// everybody's Machine is there before anybody's last status is, and before Cluster API is busy with the first of them.
-const PASSES_PER_WRITE: usize = 4;
-/// How long passes may take to end when the process is told to.
-const FAREWELL: Duration = Duration::from_secs(20);
-/// How long events that wait may take to be published then.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Reconciles per write permit. When a window opens for many objects, their writes interleave: all Machines are created
+/// before the last statuses are written and before Cluster API is busy with the first of them.
+const RECONCILES_PER_WRITE: usize = 4;
+/// How long running reconciles may take to end on shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long publishing queued events may take after that.
+const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs the controller until it is told to stop.
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    log::start(options.log_format);
+/// Runs the controller until SIGTERM or SIGINT.
+pub(crate) fn run(config: &Config) -> Result<(), Failure> {
+    telemetry::init(config.log_format)?;
     let (health, metrics) = (Arc::new(Health::new()), Arc::new(Metrics::new()));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed("cannot start", &error))?;
-    // Before anybody can see that it is there, and tell it to stop.
-    let stopping = runtime.block_on(async { stop_on_signal() })?;
-    serve::serve((options.health_port, options.metrics_port), &health, &metrics)?;
-    runtime.block_on(live(options, &health, &metrics, stopping))
+        .map_err(|error| Failure::failed("cannot start the async runtime", &error))?;
+    // Signals are handled before the ports are open, so that a supervisor that sees them can stop the process.
+    let shutdown = runtime.block_on(async { shutdown_on_signal() })?;
+    health::serve((config.health_port, config.metrics_port), &health, &metrics)?;
+    runtime.block_on(run_controller(config, &health, &metrics, shutdown))
 }
 
-async fn live(
-    options: &Options,
+async fn run_controller(
+    config: &Config,
     health: &Arc<Health>,
     metrics: &Arc<Metrics>,
-    stopping: CancellationToken,
+    shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let config = Config::infer().await.map_err(|error| {
-        Failure::bad_input(format!("no cluster to work on: {}; set KUBECONFIG, or run in a cluster", chain(&error)))
+    let kube_config = kube::Config::infer().await.map_err(|error| {
+        Failure::bad_input(format!("no cluster to connect to: {}; set KUBECONFIG or run in a cluster", chain(&error)))
     })?;
-    let client = client(config, metrics).map_err(|error| Failure::failed("cannot make a client", &error))?;
-    let Some(served) = cluster_api(&client, health, &stopping).await else { return Ok(()) };
-    tracing::info!(version = served.version.as_str(), "Cluster API is served");
+    let client = client(kube_config, metrics).map_err(|error| Failure::failed("cannot create a client", &error))?;
+    let Some(served) = wait_for_cluster_api(&client, health, &shutdown).await else { return Ok(()) };
+    info!(version = served.version.as_str(), "Found Cluster API");
 
-    let at_once = usize::from(options.max_concurrent_writes);
-    let (queue, writes) = (Arc::new(Queue::new(at_once * PASSES_PER_WRITE)), Arc::new(Semaphore::new(at_once)));
-    let announcer = Announcer::start(client.clone(), hostname(), Arc::clone(&writes));
-    let workloads = Workloads::new(Means {
+    let max_writes = usize::from(config.max_concurrent_writes);
+    let queue = Arc::new(WorkQueue::new(max_writes * RECONCILES_PER_WRITE));
+    let writes = Arc::new(Semaphore::new(max_writes));
+    let events = EventPublisher::start(client.clone(), hostname(), Arc::clone(&writes));
+    let workload_clusters = WorkloadClusters::new(ConnectionDeps {
         management: client.clone(),
-        require_kubeconfig: options.require_kubeconfig,
-        agent_namespace: options.agent_namespace.as_str().into(),
+        require_kubeconfig: config.require_kubeconfig,
+        agent_namespace: config.agent_namespace.as_str().into(),
         queue: Arc::clone(&queue),
         metrics: Arc::clone(metrics),
     });
     let context = Arc::new(Context::new(Parts {
         client,
         served,
-        workloads,
+        workload_clusters,
         queue,
         writes,
-        announcer,
+        events,
         metrics: Arc::clone(metrics),
-        stopping: stopping.clone(),
+        shutdown: shutdown.clone(),
     }));
-    let watches = watch::hear(Arc::clone(&context), options.namespace.clone());
+    let tasks = TaskTracker::new();
     tokio::select! {
-        Gone(kind) = watches => Err(not_served_any_more(kind)),
-        () = work(&context, health) => Ok(()),
-        () = stopping.cancelled() => {
+        NotServed(kind) = triggers::run(Arc::clone(&context), config.namespace.clone()) => Err(not_served(kind)),
+        () = work(&context, health, &tasks) => Ok(()),
+        () = shutdown.cancelled() => {
             health.set_ready(false);
-            metrics.holds(false);
-            farewell(&context).await;
+            metrics.set_shard_held(false);
+            finish_tasks(&context, &tasks).await;
             Ok(())
         }
     }
 }
 
-/// Takes up one object after the other, once everything that there is has been heard of.
-async fn work(context: &Arc<Context>, health: &Health) {
-    while !context.is_synced() {
-        health.beat();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+/// Reconciles objects as they become due, once the caches are filled.
+async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
+    with_heartbeat(health, context.wait_until_ready()).await;
     health.set_ready(true);
-    context.metrics.holds(true);
-    tracing::info!(objects = context.objects.all().len(), "ready");
+    context.metrics.set_shard_held(true);
+    info!(scheduledmachines = context.objects.all().len(), "Ready");
     loop {
-        health.beat();
-        let key = tokio::select! {
-            key = context.queue.next(|key| place(context, key)) => key,
-            () = tokio::time::sleep(serve::PULSE) => continue,
-        };
+        let key = with_heartbeat(health, context.queue.next(|key| placement(context, key))).await;
         let context = Arc::clone(context);
-        tokio::spawn(async move {
-            let begun = Instant::now();
-            let next = reconcile(&context, &key).await;
+        tasks.spawn(async move {
+            let started = Instant::now();
+            let (requeue, result) = reconciler::run(&context, &key).await;
             let object = context.objects.get(&key.namespace, &key.name);
-            context.metrics.passed(
-                object.as_ref().and_then(|it| it.status.as_ref()?.phase),
-                next.result,
-                begun.elapsed(),
-            );
-            context.metrics.overdue(&key, object.is_some_and(|it| is_overdue(&it)));
-            // From the time at which it was decided, not from the end of the pass.
-            context.queue.done(&key, next.again.map(|it| it.saturating_sub(begun.elapsed())));
+            let phase = object.as_ref().and_then(|object| object.status.as_ref()?.phase);
+            context.metrics.record_reconcile(phase, result, started.elapsed());
+            context.metrics.set_overdue(&key, object.is_some_and(|object| is_overdue(&object)));
+            let requeue_after = match requeue {
+                Requeue::Never => None,
+                // Counted from the decision, not from the end of the reconcile.
+                Requeue::After(after) => Some(after.saturating_sub(started.elapsed())),
+            };
+            context.queue.done(&key, requeue_after);
         });
     }
 }
 
-/// Whether a machine is still on its way out when it should have been gone. Every object is looked at once a minute at least.
+/// Whether a shutdown has exceeded its timeout.
 fn is_overdue(object: &ScheduledMachine) -> bool {
-    let began = object.status.as_ref().and_then(|it| it.shutdown_started_at.as_ref());
-    began.is_some_and(|it| Intent::of(object).is_overdue(it.0, Timestamp::now()))
+    let started = object.status.as_ref().and_then(|status| status.shutdown_started_at.as_ref());
+    started.is_some_and(|started| RequestedState::of(object).is_overdue(started.0, Timestamp::now()))
 }
 
-/// Those of one Cluster wait for each other, and for nobody else.
-fn place(context: &Context, key: &Key) -> Place {
+/// Objects of one Cluster share a lane, so a slow Cluster delays no other.
+fn placement(context: &Context, key: &Key) -> Placement {
     let object = context.objects.get(&key.namespace, &key.name);
-    object.map_or_else(Place::default, |object: Arc<ScheduledMachine>| Place {
+    object.map_or_else(Placement::default, |object| Placement {
         lane: format!("{}/{}", key.namespace, object.spec.cluster_name),
         urgent: is_urgent(context, key, &object),
         priority: object.spec.priority,
     })
 }
 
-/// What Cluster API is called here. Until it is installed there is nothing to do but to wait for it.
-async fn cluster_api(client: &Client, health: &Health, stopping: &CancellationToken) -> Option<Served> {
-    let mut wait = Duration::from_secs(1);
+/// Waits until Cluster API is installed; `None` on shutdown.
+async fn wait_for_cluster_api(client: &Client, health: &Health, shutdown: &CancellationToken) -> Option<ServedApi> {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
     loop {
         let served = tokio::select! {
-            served = heard(health, discovery::served(client)) => served,
-            () = stopping.cancelled() => return None,
+            served = with_heartbeat(health, served_api(client)) => served,
+            () = shutdown.cancelled() => return None,
         };
         match served {
             Ok(Some(served)) => return Some(served),
-            Ok(None) => {
-                tracing::warn!("Cluster API is not installed (no kind Machine in cluster.x-k8s.io): waiting for it");
-            }
-            Err(trouble) => tracing::warn!(error = %trouble, "the API server does not answer: waiting for it"),
+            Ok(None) => warn!("Waiting for Cluster API: kind Machine of cluster.x-k8s.io is not served"),
+            Err(error) => warn!(%error, "Waiting for the API server"),
         }
+        let delay = backoff.next().unwrap_or_default();
         tokio::select! {
-            () = heard(health, tokio::time::sleep(wait)) => wait = (wait * 2).min(Duration::from_secs(10)),
-            () = stopping.cancelled() => return None,
+            () = with_heartbeat(health, tokio::time::sleep(delay)) => {}
+            () = shutdown.cancelled() => return None,
         }
     }
 }
 
-/// Waits for something, and makes itself heard meanwhile: whoever waits is not stuck.
-async fn heard<T>(health: &Health, something: impl Future<Output = T>) -> T {
-    let mut something = std::pin::pin!(something);
+/// Awaits a future while reporting that the event loop is alive.
+async fn with_heartbeat<T>(health: &Health, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
     loop {
-        health.beat();
+        health.heartbeat();
         tokio::select! {
-            it = &mut something => return it,
-            () = tokio::time::sleep(serve::PULSE) => {}
+            result = &mut future => return result,
+            () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {}
         }
     }
 }
 
-fn not_served_any_more(kind: &str) -> Failure {
+fn not_served(kind: &str) -> Failure {
     Failure::Failed(format!(
-        "the API server does not serve {kind} (any more) in the version that was found at the start: \
-         install its CRD if it is missing; the next start takes the version that is served then"
+        "the API server does not serve {kind} in the version that was found at start-up; install its CRD if it is \
+         missing, then restart the controller"
     ))
 }
 
-/// Ends in order: no new pass begins, those under way end after the request that they have sent.
-async fn farewell(context: &Context) {
-    tracing::info!(passes = context.queue.running(), "stopping");
-    let until = Instant::now() + FAREWELL;
-    while context.queue.running() > 0 && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let until = Instant::now() + LAST_WORDS;
-    while !context.announcer.is_silent() && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    tracing::info!("stopped");
+/// No new reconcile starts; running ones end after the request in flight.
+async fn finish_tasks(context: &Context, tasks: &TaskTracker) {
+    info!(reconciles = tasks.len(), "Shutting down");
+    tasks.close();
+    let _ = timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await;
+    let _ = timeout(EVENT_FLUSH_TIMEOUT, context.events.flush()).await;
+    info!("Shut down");
 }
 
-fn stop_on_signal() -> Result<CancellationToken, Failure> {
+fn shutdown_on_signal() -> Result<CancellationToken, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::failed("cannot listen for signals", &error));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    let stopping = CancellationToken::new();
-    let token = stopping.clone();
+    let shutdown = CancellationToken::new();
+    let token = shutdown.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -211,10 +200,10 @@ fn stop_on_signal() -> Result<CancellationToken, Failure> {
         }
         token.cancel();
     });
-    Ok(stopping)
+    Ok(shutdown)
 }
 
-/// Who publishes events: the pod, as its host name says.
+/// Reporting instance of events: the name of the pod.
 fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "5spot".to_owned(), |it| it.trim().to_owned())
 }

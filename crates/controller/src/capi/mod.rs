@@ -1,0 +1,11 @@
+//! Typed access to Cluster API objects, and discovery of what the API server serves.
+
+mod discovery;
+mod machines;
+mod types;
+
+pub(crate) use discovery::{DiscoveryError, KindResolver, served_api};
+pub(crate) use machines::MachineIndex;
+pub(crate) use types::{
+    Cluster, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, ServedApi, adopted_by, is_owned_by,
+};

@@ -1,0 +1,339 @@
+//! The connection to one workload cluster: establishing it, keeping it, and noticing when it is lost.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::runtime::watcher;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::kubeconfig::{self, KubeconfigError};
+use super::nodes::NodeCache;
+use super::subscribers::{AffectedNodes, SharedSubscribers};
+use crate::runtime::backoff::Backoff;
+use crate::runtime::client::client;
+use crate::runtime::metrics::Metrics;
+use crate::runtime::request::{describe, truncate};
+use crate::runtime::watches::describe_watch_error;
+use crate::runtime::workqueue::{Key, WorkQueue};
+
+/// How long a cluster may take to send its first Node, and then each further one.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+/// How often the Secret is read again because a Node is not in the cluster where it was expected.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Namespace and name of a Cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClusterKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Display for ClusterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What connections share.
+#[derive(Clone)]
+pub(crate) struct ConnectionDeps {
+    /// The management cluster, which has the kubeconfig Secrets.
+    pub(crate) management: Client,
+    /// Whether a Cluster without a kubeconfig Secret is an error.
+    pub(crate) require_kubeconfig: bool,
+    /// The namespace of the reclaim agent, the same in every cluster.
+    pub(crate) agent_namespace: Arc<str>,
+    pub(crate) queue: Arc<WorkQueue>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+#[derive(Clone)]
+pub(super) enum ConnectionState {
+    Connecting,
+    /// The cluster cannot be accessed; the text says why.
+    Unreachable(String),
+    Connected(Arc<NodeCache>),
+}
+
+/// Why a connection cannot be established.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error("cannot create a client for server {server}: {}", describe(source))]
+    Client {
+        server: String,
+        #[source]
+        source: kube::Error,
+    },
+    #[error("server {server} did not respond within {} s", limit.as_secs())]
+    Timeout { server: String, limit: Duration },
+    #[error("server {server}: {}", describe_watch_error(source))]
+    Watch {
+        server: String,
+        #[source]
+        source: watcher::Error,
+    },
+    #[error("server {server} closed the watch of its Nodes")]
+    WatchClosed { server: String },
+}
+
+/// The connection to one workload cluster; it is closed when dropped.
+pub(super) struct ClusterConnection {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+struct Shared {
+    cluster: ClusterKey,
+    deps: ConnectionDeps,
+    state: Mutex<ConnectionState>,
+    subscribers: SharedSubscribers,
+    /// A request got no response: the connection may be lost.
+    suspected: Notify,
+    /// A Node is not in this cluster: the Secret may have changed.
+    node_missing: Notify,
+    kubeconfig_read_at: Mutex<Instant>,
+    had_kubeconfig: AtomicBool,
+    management_nodes: Arc<Mutex<Weak<NodeCache>>>,
+}
+
+impl ClusterConnection {
+    pub(super) fn start(
+        deps: ConnectionDeps,
+        cluster: ClusterKey,
+        management_nodes: Arc<Mutex<Weak<NodeCache>>>,
+    ) -> Arc<Self> {
+        let shared = Arc::new(Shared::new(deps, cluster, management_nodes));
+        let task = tokio::spawn(Arc::clone(&shared).stay_connected()).abort_handle();
+        Arc::new(ClusterConnection { shared, task })
+    }
+
+    pub(super) fn state(&self) -> ConnectionState {
+        self.shared.state.lock().clone()
+    }
+
+    /// Queues an object whenever this Node or the state of the connection changes.
+    pub(super) fn subscribe(&self, node: &str, key: &Key) {
+        self.shared.subscribers.lock().add(key, node);
+    }
+
+    /// Returns whether the object was the last subscriber.
+    pub(super) fn unsubscribe(&self, key: &Key) -> bool {
+        let mut subscribers = self.shared.subscribers.lock();
+        subscribers.remove(key);
+        subscribers.is_empty()
+    }
+
+    /// Requests a fresh read of the Secret because a Node is missing. Returns false if it was read just now.
+    pub(super) fn recheck_kubeconfig(&self) -> bool {
+        let mut read_at = self.shared.kubeconfig_read_at.lock();
+        if read_at.elapsed() < RECHECK_INTERVAL {
+            return false;
+        }
+        *read_at = Instant::now();
+        self.shared.node_missing.notify_one();
+        true
+    }
+
+    /// A request got no response. A request that was sent over an earlier connection says nothing about the current one.
+    pub(super) fn suspect(&self, nodes: &Arc<NodeCache>) {
+        if matches!(&*self.shared.state.lock(), ConnectionState::Connected(current) if Arc::ptr_eq(current, nodes)) {
+            self.shared.suspected.notify_one();
+        }
+    }
+}
+
+impl Drop for ClusterConnection {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let ConnectionState::Connected(nodes) = &*self.shared.state.lock() {
+            nodes.unsubscribe(&self.shared.subscribers);
+        }
+    }
+}
+
+impl Shared {
+    fn new(deps: ConnectionDeps, cluster: ClusterKey, management_nodes: Arc<Mutex<Weak<NodeCache>>>) -> Self {
+        Shared {
+            cluster,
+            deps,
+            state: Mutex::new(ConnectionState::Connecting),
+            subscribers: SharedSubscribers::default(),
+            suspected: Notify::new(),
+            node_missing: Notify::new(),
+            kubeconfig_read_at: Mutex::new(Instant::now()),
+            had_kubeconfig: AtomicBool::new(false),
+            management_nodes,
+        }
+    }
+
+    /// Connects and reconnects until the task is aborted.
+    async fn stay_connected(self: Arc<Self>) {
+        let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
+        loop {
+            let result = self.connect_and_follow().await;
+            let delay = backoff.delay();
+            if let Err(error) = result {
+                let retry_in = format_args!("{:.1}s", delay.as_secs_f64());
+                tracing::error!(cluster = %self.cluster, %error, %retry_in, "Cannot reach workload cluster");
+                self.set_state(ConnectionState::Unreachable(error.to_string()));
+            }
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Returns when the connection is lost, or could not be established.
+    async fn connect_and_follow(&self) -> Result<(), ConnectError> {
+        match self.node_source().await? {
+            NodeSource::ManagementCluster => {
+                self.set_state(ConnectionState::Connected(self.management_nodes()));
+                self.node_missing.notified().await;
+            }
+            NodeSource::WorkloadCluster { kubeconfig } => {
+                let connection = self.connect(&kubeconfig).await?;
+                self.follow(connection, &kubeconfig).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn node_source(&self) -> Result<NodeSource, KubeconfigError> {
+        *self.kubeconfig_read_at.lock() = Instant::now();
+        let secret = self.secret();
+        if let Some(kubeconfig) = kubeconfig::read(&self.deps.management, &secret).await? {
+            self.had_kubeconfig.store(true, Ordering::Release);
+            return Ok(NodeSource::WorkloadCluster { kubeconfig });
+        }
+        if self.deps.require_kubeconfig {
+            return Err(KubeconfigError::Required { secret });
+        }
+        // A Secret that existed before is probably being replaced: the Nodes are not in the management cluster.
+        if self.had_kubeconfig.load(Ordering::Acquire) {
+            return Err(KubeconfigError::Deleted { secret });
+        }
+        Ok(NodeSource::ManagementCluster)
+    }
+
+    fn secret(&self) -> Key {
+        kubeconfig::secret_of(&self.cluster.namespace, &self.cluster.name)
+    }
+
+    /// The Nodes of the management cluster, which are watched once for all Clusters.
+    fn management_nodes(&self) -> Arc<NodeCache> {
+        let mut management_nodes = self.management_nodes.lock();
+        management_nodes.upgrade().unwrap_or_else(|| {
+            let nodes = self.node_cache(self.deps.management.clone(), "management".to_owned());
+            nodes.start_watch();
+            *management_nodes = Arc::downgrade(&nodes);
+            nodes
+        })
+    }
+
+    fn node_cache(&self, client: Client, cluster: String) -> Arc<NodeCache> {
+        let (agent_namespace, queue) = (Arc::clone(&self.deps.agent_namespace), Arc::clone(&self.deps.queue));
+        Arc::new(NodeCache::new(client, cluster, agent_namespace, queue))
+    }
+
+    async fn connect(&self, kubeconfig: &[u8]) -> Result<Connection, ConnectError> {
+        let config = kubeconfig::client_config(kubeconfig).await;
+        let config = config.map_err(|source| KubeconfigError::Invalid { secret: self.secret(), source })?;
+        let server = truncate(config.cluster_url.to_string().trim_end_matches('/'));
+        let client = client(config, &self.deps.metrics)
+            .map_err(|source| ConnectError::Client { server: server.clone(), source })?;
+        let nodes = self.node_cache(client, self.cluster.to_string());
+        let mut connection = Connection { server, stream: nodes.watch().boxed(), nodes };
+        connection.sync().await?;
+        Ok(connection)
+    }
+
+    /// Applies the events of the watch until the connection is lost.
+    async fn follow(&self, connection: Connection, kubeconfig: &[u8]) {
+        let Connection { nodes, mut stream, .. } = connection;
+        // A suspicion from before was about an earlier connection.
+        let _ = self.suspected.notified().now_or_never();
+        self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
+        loop {
+            tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(event)) => nodes.apply_watch_event(event),
+                    Some(Err(_)) | None => break,
+                },
+                () = self.suspected.notified() => break,
+                () = self.node_missing.notified() => match self.node_source().await {
+                    // Queue the objects again that were told `Connecting` while the Secret was read.
+                    Ok(NodeSource::WorkloadCluster { kubeconfig: current }) if current == kubeconfig => {
+                        self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
+                    }
+                    // A connection that works is kept although the management cluster does not respond.
+                    Err(KubeconfigError::Unreadable(_)) => {
+                        self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
+                    }
+                    Ok(_) | Err(_) => break,
+                },
+            }
+        }
+        // From here on the cached Nodes are outdated.
+        self.set_state(ConnectionState::Connecting);
+    }
+
+    /// Changes the state and queues all subscribers.
+    fn set_state(&self, next: ConnectionState) {
+        let mut state = self.state.lock();
+        if let ConnectionState::Connected(nodes) = &*state {
+            nodes.unsubscribe(&self.subscribers);
+        }
+        if let ConnectionState::Connected(nodes) = &next {
+            nodes.subscribe(&self.subscribers);
+            if !matches!(&*state, ConnectionState::Connected(_)) {
+                tracing::info!(cluster = %self.cluster, "Connected to workload cluster");
+            }
+        }
+        *state = next;
+        drop(state);
+        self.subscribers.lock().notify(&AffectedNodes::All, &self.deps.queue);
+    }
+}
+
+/// Where the Nodes of a Cluster are.
+enum NodeSource {
+    ManagementCluster,
+    WorkloadCluster { kubeconfig: Vec<u8> },
+}
+
+/// An open watch of the Nodes of a workload cluster.
+struct Connection {
+    server: String,
+    nodes: Arc<NodeCache>,
+    stream: BoxStream<'static, Result<watcher::Event<Node>, watcher::Error>>,
+}
+
+impl Connection {
+    /// Waits until all Nodes are listed. The list may be long; only the wait for each next Node is limited.
+    async fn sync(&mut self) -> Result<(), ConnectError> {
+        while !self.nodes.is_ready() {
+            let next = tokio::time::timeout(RESPONSE_TIMEOUT, self.stream.next()).await;
+            let server = self.server.clone();
+            match next {
+                Ok(Some(Ok(event))) => self.nodes.apply_watch_event(event),
+                Ok(Some(Err(source))) => return Err(ConnectError::Watch { server, source }),
+                Ok(None) => return Err(ConnectError::WatchClosed { server }),
+                Err(_) => return Err(ConnectError::Timeout { server, limit: RESPONSE_TIMEOUT }),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! Workload clusters: the clusters whose Nodes the Machines become.
+//!
+//! A Cluster is connected when the first of its Machines has a Node, and disconnected with the last. The connection uses the
+//! kubeconfig that Cluster API stores for the Cluster; without one, the Nodes are in the management cluster, unless
+//! `--require-kubeconfig` forbids that. Failures are reported, and retried with a fresh read of the Secret.
+//!
+//! Nothing here blocks a reconcile: it gets what is known now, and its object is queued again when that changes.
+
+mod agent_config;
+mod connection;
+mod kubeconfig;
+mod nodes;
+mod subscribers;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+
+use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT, send};
+use crate::runtime::workqueue::Key;
+
+pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
+use connection::{ClusterConnection, ConnectionState};
+pub(crate) use connection::{ClusterKey, ConnectionDeps};
+use nodes::NodeCache;
+
+/// All workload clusters in use.
+pub(crate) struct WorkloadClusters {
+    deps: ConnectionDeps,
+    /// The Nodes of the management cluster, shared by all Clusters that are it.
+    management_nodes: Arc<Mutex<Weak<NodeCache>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connections: HashMap<ClusterKey, Arc<ClusterConnection>>,
+    /// The Cluster of each object's Node.
+    cluster_of: HashMap<Key, ClusterKey>,
+}
+
+/// What is known of a Node.
+pub(crate) enum NodeLookup {
+    /// The connection to its cluster is not established yet.
+    Connecting,
+    /// Its cluster cannot be accessed; the text says why.
+    Unreachable(String),
+    Absent,
+    Found(Arc<Node>),
+}
+
+impl WorkloadClusters {
+    pub(crate) fn new(deps: ConnectionDeps) -> Self {
+        WorkloadClusters { deps, management_nodes: Arc::default(), state: Mutex::default() }
+    }
+
+    /// Looks up the Node of an object's Machine. The object is queued when the result changes.
+    pub(crate) fn node(&self, key: &Key, cluster: &ClusterKey, name: &str) -> NodeLookup {
+        let connection = self.connection(key, cluster, name);
+        match connection.state() {
+            ConnectionState::Connecting => NodeLookup::Connecting,
+            ConnectionState::Unreachable(cause) => NodeLookup::Unreachable(cause),
+            // Only the watch of the management cluster can fail here; once synced, its last state counts.
+            ConnectionState::Connected(nodes) if !nodes.is_ready() => {
+                nodes.watch_error().map_or(NodeLookup::Connecting, |error| {
+                    NodeLookup::Unreachable(format!("cannot watch the Nodes of the management cluster: {error}"))
+                })
+            }
+            ConnectionState::Connected(nodes) => match nodes.get(name) {
+                Some(node) => NodeLookup::Found(node),
+                // A Secret may have been created since, and the Node may be in another cluster.
+                None if connection.recheck_kubeconfig() => NodeLookup::Connecting,
+                None => NodeLookup::Absent,
+            },
+        }
+    }
+
+    /// The namespace of the reclaim agent, the same in every cluster.
+    pub(crate) fn agent_namespace(&self) -> &str {
+        &self.deps.agent_namespace
+    }
+
+    /// A client for the cluster of an object's Node; `None` while it is not connected.
+    pub(crate) fn client_for(&self, key: &Key) -> Option<WorkloadClient> {
+        let state = self.state.lock();
+        let connection = state.connections.get(state.cluster_of.get(key)?)?;
+        match connection.state() {
+            ConnectionState::Connected(nodes) => Some(WorkloadClient { nodes, connection: Arc::clone(connection) }),
+            ConnectionState::Connecting | ConnectionState::Unreachable(_) => None,
+        }
+    }
+
+    /// The configuration of the agent on the Node of an object's Machine. The object is queued when it changes.
+    pub(crate) fn agent_config(&self, key: &Key, node: &str) -> AgentConfigState {
+        let client = self.client_for(key);
+        client.map_or(AgentConfigState::Connecting, |client| client.nodes.watch_agent_config().get(node))
+    }
+
+    /// Whether the kubelet of a Node has stopped reporting its status.
+    pub(crate) fn kubelet_is_silent(&self, key: &Key, name: &str) -> bool {
+        let node = self.client_for(key).and_then(|client| client.nodes.get(name));
+        let conditions = node.as_ref().and_then(|node| node.status.as_ref()?.conditions.as_ref());
+        conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "Unknown")
+    }
+
+    /// An object has no Node any more. Its cluster is disconnected if it was the last.
+    pub(crate) fn release(&self, key: &Key) {
+        let mut state = self.state.lock();
+        if let Some(cluster) = state.cluster_of.remove(key) {
+            state.unsubscribe(key, &cluster);
+        }
+    }
+
+    /// The connection to the Cluster of an object's Node. Subscribing and removing the last subscriber happen under the
+    /// same lock, so that no object is left with a connection that has been closed.
+    fn connection(&self, key: &Key, cluster: &ClusterKey, node: &str) -> Arc<ClusterConnection> {
+        let mut state = self.state.lock();
+        let before = state.cluster_of.insert(key.clone(), cluster.clone());
+        if let Some(before) = before.filter(|before| before != cluster) {
+            state.unsubscribe(key, &before);
+        }
+        let start = || ClusterConnection::start(self.deps.clone(), cluster.clone(), Arc::clone(&self.management_nodes));
+        let connection = Arc::clone(state.connections.entry(cluster.clone()).or_insert_with(start));
+        connection.subscribe(node, key);
+        connection
+    }
+}
+
+impl State {
+    fn unsubscribe(&mut self, key: &Key, cluster: &ClusterKey) {
+        if self.connections.get(cluster).is_some_and(|connection| connection.unsubscribe(key)) {
+            self.connections.remove(cluster);
+        }
+    }
+}
+
+/// Access to the Nodes and pods of a connected workload cluster.
+pub(crate) struct WorkloadClient {
+    nodes: Arc<NodeCache>,
+    connection: Arc<ClusterConnection>,
+}
+
+impl WorkloadClient {
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.nodes.client.clone())
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.nodes.client.clone()
+    }
+
+    pub(crate) fn cached_node(&self, name: &str) -> Option<Arc<Node>> {
+        self.nodes.get(name)
+    }
+
+    /// The configuration of the agent on a Node. `Connecting` until [`WorkloadClusters::agent_config`] started the watch.
+    pub(crate) fn agent_config(&self, node: &str) -> AgentConfigState {
+        self.nodes.agent_config().map_or(AgentConfigState::Connecting, |configs| configs.get(node))
+    }
+
+    pub(crate) fn apply_agent_config_write(&self, config: ConfigMap) {
+        if let Some(configs) = self.nodes.agent_config() {
+            configs.apply_write_response(config);
+        }
+    }
+
+    pub(crate) fn mark_agent_config_deleted(&self, node: &str) {
+        if let Some(configs) = self.nodes.agent_config() {
+            configs.mark_deleted(node);
+        }
+    }
+
+    pub(crate) fn apply_read(&self, node: Node) {
+        self.nodes.apply_read(node);
+    }
+
+    pub(crate) fn apply_write_response(&self, node: Node) {
+        self.nodes.apply_write_response(node);
+    }
+
+    /// Sends a request. If there is no response, the connection is checked; a rejected request is a response.
+    pub(crate) async fn send<T>(
+        &self,
+        operation: Operation,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, RequestError> {
+        let result = send(WORKLOAD_TIMEOUT, operation, request).await;
+        if result.as_ref().is_err_and(|error| error.status().is_none()) {
+            self.connection.suspect(&self.nodes);
+        }
+        result
+    }
+}

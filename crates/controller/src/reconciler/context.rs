@@ -1,0 +1,148 @@
+//! What all reconciles share.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use fivespot_api::ScheduledMachine;
+use fivespot_planner::retry::RetryState;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::error::ReconcileError;
+use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
+use crate::clusters::WorkloadClusters;
+use crate::runtime::cache::{Cache, CacheEvent};
+use crate::runtime::events::EventPublisher;
+use crate::runtime::metrics::Metrics;
+use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use crate::runtime::workqueue::{Key, WorkQueue};
+
+pub(crate) struct Context {
+    /// Client of the management cluster.
+    pub(crate) client: Client,
+    pub(crate) served: ServedApi,
+    pub(crate) kinds: KindResolver,
+    pub(crate) objects: Cache<ScheduledMachine>,
+    pub(crate) machines: MachineIndex,
+    pub(crate) clusters: Cache<Cluster>,
+    pub(crate) workload_clusters: WorkloadClusters,
+    pub(crate) queue: Arc<WorkQueue>,
+    /// Only retry backoff is kept in memory; a restart retries immediately.
+    retries: Mutex<HashMap<Key, RetryState>>,
+    /// Objects whose last write has an unknown outcome.
+    uncertain: Mutex<HashSet<Key>>,
+    /// One permit for each write that may be in flight.
+    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) events: EventPublisher,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+/// The parts of a [`Context`] that its creator provides.
+pub(crate) struct Parts {
+    pub(crate) client: Client,
+    pub(crate) served: ServedApi,
+    pub(crate) workload_clusters: WorkloadClusters,
+    pub(crate) queue: Arc<WorkQueue>,
+    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) events: EventPublisher,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Context {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { client, served, workload_clusters, queue, writes, events, metrics, shutdown } = parts;
+        Context {
+            kinds: KindResolver::new(client.clone()),
+            objects: Cache::new(()),
+            machines: MachineIndex::new(served.machines.clone()),
+            clusters: Cache::new(served.clusters.clone()),
+            client,
+            served,
+            workload_clusters,
+            queue,
+            retries: Mutex::default(),
+            uncertain: Mutex::default(),
+            writes,
+            events,
+            metrics,
+            shutdown,
+        }
+    }
+
+    /// Waits until all caches have been filled.
+    pub(crate) async fn wait_until_ready(&self) {
+        tokio::join!(
+            self.objects.wait_until_ready(),
+            self.machines.cache.wait_until_ready(),
+            self.clusters.wait_until_ready()
+        );
+    }
+
+    /// The latest known state of an object. After a write with an unknown outcome it is read from the API server: a cache
+    /// that does not have that write yet could show an intent that has been dropped.
+    pub(crate) async fn latest(&self, key: &Key) -> Result<Option<Arc<ScheduledMachine>>, ReconcileError> {
+        if self.uncertain.lock().contains(key) {
+            let objects: Api<ScheduledMachine> = Api::namespaced(self.client.clone(), &key.namespace);
+            let operation = Operation::new("read", format!("ScheduledMachine {key}"));
+            match send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&key.name)).await? {
+                Some(mut object) => {
+                    object.metadata.managed_fields = None;
+                    self.count_phase(&self.objects.apply_read(object));
+                }
+                None => {
+                    if let Some(cached) = self.objects.get(&key.namespace, &key.name) {
+                        self.count_phase(&self.objects.mark_deleted(&cached));
+                    }
+                }
+            }
+            self.mark_certain(key);
+        }
+        Ok(self.objects.get(&key.namespace, &key.name))
+    }
+
+    /// The outcome of a write to this object is unknown.
+    pub(crate) fn mark_uncertain(&self, key: &Key) {
+        self.uncertain.lock().insert(key.clone());
+    }
+
+    fn mark_certain(&self, key: &Key) {
+        self.uncertain.lock().remove(key);
+    }
+
+    /// Takes the retry state; only one reconcile of an object runs at a time.
+    pub(crate) fn take_retry_state(&self, key: &Key) -> RetryState {
+        self.retries.lock().remove(key).unwrap_or_default()
+    }
+
+    pub(crate) fn put_retry_state(&self, key: &Key, retry: RetryState) {
+        if retry != RetryState::default() {
+            self.retries.lock().insert(key.clone(), retry);
+        }
+    }
+
+    /// Updates the metric of objects by phase.
+    pub(crate) fn count_phase(&self, event: &CacheEvent<ScheduledMachine>) {
+        let phase = |object: &ScheduledMachine| object.status.as_ref().and_then(|status| status.phase);
+        match event {
+            CacheEvent::Unchanged | CacheEvent::Deleted { was_cached: false, .. } => {}
+            CacheEvent::Applied { before, after } => {
+                self.metrics.move_phase(before.as_deref().and_then(phase), phase(after));
+            }
+            CacheEvent::Deleted { object, was_cached: true } => self.metrics.move_phase(phase(object), None),
+            CacheEvent::Resynced => {
+                self.metrics.recount_phases(self.objects.all().iter().filter_map(|object| phase(object)));
+            }
+        }
+    }
+
+    /// Drops everything that is kept about a deleted object.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.mark_certain(key);
+        self.retries.lock().remove(key);
+        self.workload_clusters.release(key);
+    }
+}

@@ -1,0 +1,148 @@
+//! Why a reconcile fails, by cause.
+
+use std::sync::Arc;
+
+use fivespot_api::conditions::ReferencesValid;
+use fivespot_api::keys;
+use fivespot_planner::plan::NeedsRead;
+use fivespot_planner::retry::FailureClass;
+
+use crate::capi::DiscoveryError;
+use crate::runtime::request::{Operation, RequestError};
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    #[error(transparent)]
+    Request(Arc<RequestError>),
+
+    #[error(
+        "{object} already exists and is not managed by this ScheduledMachine; delete it or rename this ScheduledMachine"
+    )]
+    NameConflict { object: String },
+
+    #[error(
+        "the API server serves no namespaced kind {kind} in {api_version}; install the provider or correct the spec"
+    )]
+    KindNotFound { kind: String, api_version: String },
+
+    #[error("cannot create {object}: an earlier one is still being deleted")]
+    StillDeleting { object: String },
+
+    #[error("{object} no longer exists")]
+    Deleted { object: String },
+
+    #[error("cannot {operation}: another client keeps changing it")]
+    RepeatedConflict { operation: Operation },
+
+    #[error("cannot {operation}: the response cannot be read: {source}")]
+    InvalidResponse { operation: Operation, source: Arc<kube::core::dynamic::ParseDynamicObjectError> },
+
+    #[error("cannot {operation}: {source}")]
+    InvalidManifest { operation: Operation, source: Arc<serde_json::Error> },
+
+    #[error("Node {node} has more than {limit} pods")]
+    TooManyPods { node: String, limit: u32 },
+
+    #[error("the connection to the workload cluster was lost")]
+    Disconnected,
+
+    #[error("agent configuration of Node {node} has not been read yet")]
+    AgentConfigNotCached { node: String },
+
+    #[error("cannot read ConfigMaps in namespace {namespace} of the workload cluster: {cause}")]
+    AgentConfigUnreadable { namespace: String, cause: String },
+
+    #[error(
+        "ConfigMap {config_map} already exists and was not created by this controller; delete it or label it {}={}",
+        keys::RECLAIM_AGENT_LABEL,
+        keys::RECLAIM_AGENT_ENABLED
+    )]
+    AgentConfigConflict { config_map: String },
+
+    #[error(
+        "cannot create ConfigMap {config_map}: namespace {namespace} does not exist in the workload cluster; install \
+         the reclaim agent there (deploy/overlays/workload-cluster)"
+    )]
+    AgentNamespaceMissing { config_map: String, namespace: String },
+
+    /// The state that was decided from is incomplete, although it was read.
+    #[error("{read:?} was read, but the decision still depends on it")]
+    Undecided { read: NeedsRead },
+
+    #[error("the spec no longer names the objects to create")]
+    NothingToCreate,
+
+    #[error("the controller is shutting down")]
+    ShuttingDown,
+}
+
+impl From<RequestError> for ReconcileError {
+    fn from(error: RequestError) -> Self {
+        ReconcileError::Request(Arc::new(error))
+    }
+}
+
+impl From<DiscoveryError> for ReconcileError {
+    fn from(error: DiscoveryError) -> Self {
+        match error {
+            DiscoveryError::KindNotFound { kind, api_version } => ReconcileError::KindNotFound { kind, api_version },
+            DiscoveryError::Request(error) => error.into(),
+        }
+    }
+}
+
+impl ReconcileError {
+    /// How to retry; `None` if the process is about to end.
+    pub(crate) fn class(&self) -> Option<FailureClass> {
+        use ReconcileError as E;
+        match self {
+            E::Request(error) => Some(error.class()),
+            E::StillDeleting { .. }
+            | E::Deleted { .. }
+            | E::RepeatedConflict { .. }
+            | E::AgentConfigNotCached { .. }
+            | E::NothingToCreate => Some(FailureClass::Conflict),
+            E::InvalidResponse { .. } | E::Disconnected | E::AgentConfigUnreadable { .. } | E::Undecided { .. } => {
+                Some(FailureClass::Transient)
+            }
+            E::NameConflict { .. }
+            | E::KindNotFound { .. }
+            | E::InvalidManifest { .. }
+            | E::TooManyPods { .. }
+            | E::AgentConfigConflict { .. }
+            | E::AgentNamespaceMissing { .. } => Some(FailureClass::Rejected),
+            E::ShuttingDown => None,
+        }
+    }
+
+    /// Reason of condition `ReferencesValid`, if the error is about a reference.
+    pub(crate) fn references(&self) -> Option<ReferencesValid> {
+        match self {
+            ReconcileError::NameConflict { .. } => Some(ReferencesValid::NameConflict),
+            ReconcileError::KindNotFound { .. } => Some(ReferencesValid::KindNotFound),
+            _ => None,
+        }
+    }
+
+    /// Label `error_type` of the metric `errors_total`; one of [`ERROR_TYPES`](crate::runtime::metrics::ERROR_TYPES).
+    pub(crate) fn metric_label(&self) -> &'static str {
+        match self.class() {
+            Some(FailureClass::Conflict) => "stale",
+            Some(FailureClass::Transient) => "unavailable",
+            Some(FailureClass::Rejected) if self.references().is_some() => "reference",
+            Some(FailureClass::Rejected) => "refused",
+            None => "stopping",
+        }
+    }
+
+    pub(crate) fn request(&self) -> Option<&RequestError> {
+        match self {
+            ReconcileError::Request(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.request().is_some_and(RequestError::is_not_found)
+    }
+}

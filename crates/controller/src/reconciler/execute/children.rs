@@ -1,0 +1,128 @@
+//! Creating the children of a machine, and deleting provider objects that Cluster API left behind.
+
+use fivespot_planner::children::{self, Owner};
+use fivespot_planner::observed::Ref;
+use fivespot_planner::plan::Role;
+use fivespot_planner::status::CreatedMachine;
+use kube::api::DynamicObject;
+use kube::{Api, ResourceExt as _};
+use serde_json::Value;
+use tracing::{debug, info};
+
+use super::{delete_uid, post_params};
+use crate::capi::{Machine, is_owned_by};
+use crate::reconciler::error::ReconcileError;
+use crate::reconciler::scope::Scope;
+use crate::runtime::request::{Operation, RequestError};
+
+impl Scope<'_> {
+    pub(super) async fn create_children(&mut self) -> Result<(), ReconcileError> {
+        let (Ok(spec), Some(desired)) = (&self.spec, &self.observed.desired) else {
+            return Err(ReconcileError::NothingToCreate);
+        };
+        let uid = self.object.uid().unwrap_or_default();
+        let owner = Owner { name: &self.key.name, namespace: &self.key.namespace, uid: &uid };
+        let children = children::build(owner, spec, self.context.served.version);
+        let refs = &desired.refs;
+        // Nothing is created unless both kinds are served.
+        self.context.kinds.resolve(&refs.bootstrap).await?;
+        self.context.kinds.resolve(&refs.infrastructure).await?;
+        self.outcome.bootstrap_uid = Some(self.create_provider_object(&refs.bootstrap, &children.bootstrap).await?);
+        self.outcome.infrastructure_uid =
+            Some(self.create_provider_object(&refs.infrastructure, &children.infrastructure).await?);
+        self.outcome.machine = Some(self.create_machine(&children.machine).await?);
+        Ok(())
+    }
+
+    async fn create_provider_object(&self, reference: &Ref, manifest: &Value) -> Result<String, ReconcileError> {
+        let resource = self.context.kinds.resolve(reference).await?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &resource);
+        let name = format!("{} {}", reference.kind, reference.name);
+        let operation = Operation::new("create", &name);
+        let object = parse(&operation, manifest)?;
+        match self.write(operation, api.create(&post_params(), &object)).await {
+            Ok(created) => {
+                debug!(kind = reference.kind, name = reference.name, "Created provider object");
+                Ok(created.uid().unwrap_or_default())
+            }
+            Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
+                let existing = self.adopt_existing(name, api.get(&reference.name)).await?;
+                Ok(existing.uid().unwrap_or_default())
+            }
+            Err(error) => {
+                if error.is_not_found() {
+                    self.context.kinds.forget(reference);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn create_machine(&self, manifest: &Value) -> Result<CreatedMachine, ReconcileError> {
+        let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
+        let operation = Operation::new("create", format!("Machine {name}"));
+        // `Machine` has only the fields that the controller reads, so the whole manifest is sent as a dynamic object.
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &self.context.served.machines);
+        let object = parse(&operation, manifest)?;
+        let machine: Machine = match self.write(operation.clone(), api.create(&post_params(), &object)).await {
+            Ok(created) => {
+                info!(machine = name, "Created Machine");
+                let parsed = created.try_parse();
+                parsed.map_err(|source| ReconcileError::InvalidResponse { operation, source: source.into() })?
+            }
+            Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
+                self.adopt_existing(format!("Machine {name}"), self.machines().get(name)).await?
+            }
+            Err(error) => return Err(error),
+        };
+        let created = CreatedMachine {
+            uid: machine.uid().unwrap_or_default(),
+            created_at: machine.creation_timestamp().map(|it| it.0),
+        };
+        self.context.machines.apply_read(machine);
+        Ok(created)
+    }
+
+    /// Uses an object that already exists, if an earlier reconcile created it.
+    async fn adopt_existing<K: kube::Resource>(
+        &self,
+        object: String,
+        read: impl Future<Output = Result<K, kube::Error>>,
+    ) -> Result<K, ReconcileError> {
+        let found = self.write(Operation::new("read", &object), read).await?;
+        let uid = self.object.uid().unwrap_or_default();
+        let controlled = found.owner_references().iter().any(|it| it.controller == Some(true) && it.kind != "Machine");
+        if controlled || !is_owned_by(found.meta(), &uid) {
+            return Err(ReconcileError::NameConflict { object });
+        }
+        if found.meta().deletion_timestamp.is_some() {
+            return Err(ReconcileError::StillDeleting { object });
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn delete_provider_object(&self, role: Role, uid: &str) -> Result<(), ReconcileError> {
+        let Some(refs) = &self.observed.stored.refs else { return Ok(()) };
+        let reference = match role {
+            Role::Bootstrap => &refs.bootstrap,
+            Role::Infrastructure => &refs.infrastructure,
+        };
+        let resource = self.context.kinds.resolve_any_version(reference).await?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &resource);
+        let operation = Operation::new("delete", format!("{} {}", reference.kind, reference.name));
+        match self.write(operation, api.delete(&reference.name, &delete_uid(uid))).await {
+            Ok(_) => {
+                info!(kind = reference.kind, name = reference.name, "Deleted provider object");
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn parse(operation: &Operation, manifest: &Value) -> Result<DynamicObject, ReconcileError> {
+    serde_json::from_value(manifest.clone())
+        .map_err(|source| ReconcileError::InvalidManifest { operation: operation.clone(), source: source.into() })
+}

@@ -1,0 +1,132 @@
+//! Every write of a plan, in order. The first failure ends the reconcile, except that of a best-effort step.
+
+mod agent;
+mod children;
+mod concurrent;
+mod machine;
+mod node;
+mod object;
+mod pods;
+
+use fivespot_planner::plan::{Action, ForceRemoval, Step};
+use futures::FutureExt as _;
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
+use tracing::debug;
+
+use super::error::ReconcileError;
+use super::scope::{BestEffortFailure, Scope};
+use super::status;
+use crate::clusters::WorkloadClient;
+use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use concurrent::concurrently;
+
+/// Executes the steps of a plan.
+pub(super) async fn execute(scope: &mut Scope<'_>, steps: &[Step]) -> Result<(), ReconcileError> {
+    for step in steps {
+        let result = execute_step(scope, step).await;
+        match result {
+            Err(error) if step.is_best_effort() && is_reportable(&error) => {
+                debug!(%error, "Best-effort step failed; continuing");
+                scope.best_effort_failures.push(BestEffortFailure { step: step.clone(), error });
+            }
+            other => other?,
+        }
+    }
+    scope.all_steps_attempted = true;
+    Ok(())
+}
+
+/// A conflict is resolved by observing again, and a shutdown by the next process.
+fn is_reportable(error: &ReconcileError) -> bool {
+    use fivespot_planner::retry::FailureClass;
+    match error.class() {
+        Some(FailureClass::Transient | FailureClass::Rejected) => true,
+        Some(FailureClass::Conflict) | None => false,
+    }
+}
+
+async fn execute_step(scope: &mut Scope<'_>, step: &Step) -> Result<(), ReconcileError> {
+    match step {
+        Step::AddFinalizer => scope.add_finalizer().await,
+        Step::RemoveFinalizer => scope.remove_finalizer().await,
+        Step::StoreStatus(desired) => status::store(scope, desired).await,
+        Step::DisableSchedule => scope.disable_schedule().await,
+        Step::CreateChildren => scope.create_children().await,
+        Step::EvictPods(pods) => scope.evict_pods(pods).await,
+        Step::ApplyTaints { desired, applied } => scope.apply_taints(desired, applied).await,
+        Step::RollOutAgent { config } => scope.roll_out_agent(config).await,
+        Step::ForceRemove(removal) => force_remove(scope, removal).await,
+        Step::Run(action) => run_action(scope, action).await,
+    }
+}
+
+/// Completes all lanes and returns the first error.
+async fn force_remove(scope: &Scope<'_>, removal: &ForceRemoval) -> Result<(), ReconcileError> {
+    let lanes = removal.lanes().map(|actions| {
+        let run_in_order = async move {
+            for action in actions {
+                run_action(scope, action).await?;
+            }
+            Ok(())
+        };
+        run_in_order.boxed()
+    });
+    concurrently(lanes.collect()).await.into_iter().collect()
+}
+
+async fn run_action(scope: &Scope<'_>, action: &Action) -> Result<(), ReconcileError> {
+    match action {
+        Action::SetExclusions(exclusions) => scope.set_exclusions(*exclusions).await,
+        Action::ClearExclusions => scope.clear_exclusions().await,
+        Action::DeleteMachine { uid } => scope.delete_machine(uid).await,
+        Action::DeleteProviderObject { role, uid } => scope.delete_provider_object(*role, uid).await,
+        Action::Cordon => scope.cordon().await,
+        Action::Uncordon => scope.uncordon().await,
+        Action::DeletePods(pods) => scope.delete_pods(pods).await,
+        Action::DeleteAllPods => scope.delete_all_pods().await,
+        Action::WithdrawAgent => scope.withdraw_agent().await,
+        Action::ClearReclaimRequest => scope.clear_reclaim_request().await,
+    }
+}
+
+impl Scope<'_> {
+    /// Sends a write to the management cluster when a permit is free, unless the controller is shutting down.
+    pub(super) async fn write<T>(
+        &self,
+        operation: Operation,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ReconcileError> {
+        let _permit = self.context.writes.acquire().await.map_err(|_| ReconcileError::ShuttingDown)?;
+        if self.context.shutdown.is_cancelled() {
+            return Err(ReconcileError::ShuttingDown);
+        }
+        Ok(send(MANAGEMENT_TIMEOUT, operation, request).await?)
+    }
+
+    /// Sends a write to a workload cluster, unless the controller is shutting down.
+    pub(super) async fn write_to_workload<T>(
+        &self,
+        client: &WorkloadClient,
+        operation: Operation,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ReconcileError> {
+        if self.context.shutdown.is_cancelled() {
+            return Err(ReconcileError::ShuttingDown);
+        }
+        Ok(client.send(operation, request).await?)
+    }
+}
+
+/// Deletes the object with this uid, not one that replaced it.
+fn delete_uid(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+fn post_params() -> PostParams {
+    PostParams { field_manager: Some(fivespot_api::keys::FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(fivespot_api::keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}

@@ -1,0 +1,139 @@
+//! Evicting and deleting the pods of a Node. Each pod is handled by itself.
+
+use fivespot_planner::drain;
+use fivespot_planner::plan::PodKey;
+use fivespot_planner::status::BlockedEviction;
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, EvictParams};
+use kube::core::Status;
+use kube::{Api, ResourceExt as _};
+use tracing::{debug, info, warn};
+
+use super::delete_uid;
+use crate::clusters::WorkloadClient;
+use crate::reconciler::error::ReconcileError;
+use crate::reconciler::observe::pods_on_node;
+use crate::reconciler::scope::Scope;
+use crate::runtime::request::{Operation, RequestError};
+
+const MAX_CONCURRENT_PODS: usize = 16;
+/// Cause in the API server's response if a PodDisruptionBudget blocks an eviction.
+const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+
+enum Eviction {
+    Accepted,
+    /// The pod no longer exists, or another one has its name.
+    Gone,
+    Blocked(BlockedEviction),
+}
+
+impl Scope<'_> {
+    /// Evicts pods with respect for their PodDisruptionBudgets. A blocked eviction is reported and retried, not a failure.
+    pub(super) async fn evict_pods(&mut self, pods: &[PodKey]) -> Result<(), ReconcileError> {
+        let Some((client, _)) = self.node()? else { return Ok(()) };
+        let results: Vec<(&PodKey, Result<Eviction, ReconcileError>)> = {
+            let (this, client) = (&*self, &client);
+            let evictions: Vec<_> =
+                pods.iter().map(|pod| this.evict_pod(client, pod).map(move |it| (pod, it)).boxed()).collect();
+            futures::stream::iter(evictions).buffer_unordered(MAX_CONCURRENT_PODS).collect().await
+        };
+        // A drain polls; a blocked pod is worth a warning only once.
+        let is_first_attempt = self.observed.stored.shutdown_started_at.is_none();
+        let mut failure = None;
+        for (pod, result) in results {
+            let pod = format!("{}/{}", pod.namespace, pod.name);
+            let label = match result {
+                Ok(Eviction::Accepted) => {
+                    debug!(pod, "Evicted pod");
+                    "evicted"
+                }
+                Ok(Eviction::Gone) => "gone",
+                Ok(Eviction::Blocked(blocked)) => {
+                    let pdb = blocked.budget.as_deref().unwrap_or_default();
+                    if is_first_attempt {
+                        warn!(pod, pdb, "Eviction blocked by PodDisruptionBudget");
+                    } else {
+                        debug!(pod, pdb, "Eviction blocked by PodDisruptionBudget");
+                    }
+                    self.outcome.blocked_evictions.push(blocked);
+                    "blocked"
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    "failed"
+                }
+            };
+            self.context.metrics.record_eviction(label);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<Eviction, ReconcileError> {
+        let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
+        let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
+        let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
+        match self.write_to_workload(client, operation, api.evict(&pod.name, &params)).await {
+            Ok(_) => Ok(Eviction::Accepted),
+            Err(error) => match error.request().and_then(RequestError::status) {
+                Some(status) if status.code == 404 || status.code == 409 => Ok(Eviction::Gone),
+                Some(status) if is_blocked(status) => Ok(Eviction::Blocked(BlockedEviction {
+                    namespace: pod.namespace.clone(),
+                    budget: budget_name(status),
+                })),
+                Some(_) | None => Err(error),
+            },
+        }
+    }
+
+    /// Deletes pods with grace period 0, regardless of PodDisruptionBudgets.
+    pub(super) async fn delete_pods(&self, pods: &[PodKey]) -> Result<(), ReconcileError> {
+        let Some((client, node)) = self.node()? else { return Ok(()) };
+        let deletions: Vec<_> = pods.iter().map(|pod| self.delete_pod(&client, pod).boxed()).collect();
+        let results: Vec<_> = futures::stream::iter(deletions).buffer_unordered(MAX_CONCURRENT_PODS).collect().await;
+        info!(node = node.name, pods = pods.len(), "Deleted pods with grace period 0");
+        results.into_iter().collect()
+    }
+
+    /// Lists the pods of the Node and deletes them.
+    pub(super) async fn delete_all_pods(&self) -> Result<(), ReconcileError> {
+        let Some((client, node)) = self.node()? else { return Ok(()) };
+        let pods = pods_on_node(&client, &node.name).await?;
+        let keys: Vec<PodKey> = pods
+            .iter()
+            .filter(|pod| drain::is_force_deleted(pod))
+            .map(|pod| PodKey {
+                namespace: pod.namespace().unwrap_or_default(),
+                name: pod.name_any(),
+                uid: pod.uid().unwrap_or_default(),
+            })
+            .collect();
+        self.delete_pods(&keys).await
+    }
+
+    async fn delete_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<(), ReconcileError> {
+        let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
+        let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
+        let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
+        match self.write_to_workload(client, operation, api.delete(&pod.name, &params)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() || error.request().is_some_and(RequestError::is_conflict) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a PodDisruptionBudget blocks the eviction. For a pod with two budgets the API server returns 500.
+fn is_blocked(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let by_budget = causes.into_iter().any(|cause| cause.reason == DISRUPTION_BUDGET);
+    (status.code == 429 && by_budget) || (status.code == 500 && status.message.contains("PodDisruptionBudget"))
+}
+
+/// Name of the budget, from the message of the cause.
+fn budget_name(status: &Status) -> Option<String> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let message = causes.into_iter().find(|cause| cause.reason == DISRUPTION_BUDGET).map(|cause| &cause.message)?;
+    let rest = message.strip_prefix("The disruption budget ")?;
+    rest.split_whitespace().next().map(str::to_owned)
+}

@@ -1,0 +1,167 @@
+//! One reconcile of one ScheduledMachine: observe, validate, decide, execute, report.
+//!
+//! All decisions are made in `fivespot-planner`, which has no client. All reads are in [`observe`], all writes in
+//! [`execute`] and [`status`]; [`triggers`] says which watch event reconciles which object.
+
+mod context;
+mod error;
+mod execute;
+mod observe;
+mod scope;
+mod status;
+pub(crate) mod triggers;
+mod urgency;
+
+use std::time::Duration;
+
+use fivespot_planner::decide::decide;
+use fivespot_planner::plan::{Decision, Plan, Step};
+use fivespot_planner::retry::{MAX_FORCE_REMOVAL_BACKOFF, RetryDecision, RetryState};
+use jiff::Timestamp;
+use tracing::{debug, field, warn};
+
+pub(crate) use context::{Context, Parts};
+pub(crate) use error::ReconcileError;
+use scope::Scope;
+pub(crate) use urgency::is_urgent;
+
+use crate::runtime::workqueue::Key;
+
+/// Limit of a requeue, so that a stepped clock or a suspended host is noticed.
+const MAX_REQUEUE: Duration = Duration::from_mins(1);
+
+/// When to reconcile an object again if no event triggers it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requeue {
+    /// The object no longer exists.
+    Never,
+    After(Duration),
+}
+
+impl Requeue {
+    fn at(at: Option<Timestamp>, now: Timestamp) -> Self {
+        let after = at.map_or(MAX_REQUEUE, |at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+        Requeue::After(after.min(MAX_REQUEUE))
+    }
+}
+
+/// How far a reconcile got; its failure is reported and retried with this.
+struct Attempt<'a> {
+    retry: RetryState,
+    scope: Option<Scope<'a>>,
+    plan: Option<Plan>,
+}
+
+/// Reconciles one object and handles the failure, if there is one. Returns the value of the metric's label `result` too.
+#[tracing::instrument(
+    name = "reconcile",
+    level = "error",
+    skip_all,
+    fields(scheduledmachine = %key, reconcile = %format_args!("{:08x}", fastrand::u32(..)), generation = field::Empty)
+)]
+pub(crate) async fn run(context: &Context, key: &Key) -> (Requeue, &'static str) {
+    let mut attempt = Attempt { retry: context.take_retry_state(key), scope: None, plan: None };
+    let (requeue, result) = match reconcile(context, key, &mut attempt).await {
+        Ok(Requeue::Never) => return (Requeue::Never, "gone"),
+        Ok(requeue) => (requeue, "done"),
+        Err(error) => (handle_error(context, key, error, &mut attempt).await, "failed"),
+    };
+    context.put_retry_state(key, attempt.retry);
+    (requeue, result)
+}
+
+/// Sends no request if nothing changed.
+async fn reconcile<'a>(
+    context: &'a Context,
+    key: &'a Key,
+    attempt: &mut Attempt<'a>,
+) -> Result<Requeue, ReconcileError> {
+    let Some(object) = context.latest(key).await? else {
+        context.forget(key);
+        return Ok(Requeue::Never);
+    };
+    let Attempt { retry, scope, plan } = attempt;
+    let scope = scope.insert(Scope::new(context, key, &object, Timestamp::now()));
+    tracing::Span::current().record("generation", object.metadata.generation);
+    context.metrics.record_schedule_evaluation(if scope.spec.is_ok() { "ok" } else { "invalid" });
+    retry.observe(&mut scope.observed, object.metadata.generation, scope.now);
+    let plan = plan.insert(plan_with_reads(scope, retry).await?);
+    debug!(?plan, "Decided");
+    if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
+        return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));
+    }
+    execute::execute(scope, &plan.steps).await?;
+    status::report(scope, plan).await?;
+    retry.succeeded();
+    Ok(Requeue::at(plan.wake_at, scope.now))
+}
+
+/// Decides, and reads from API servers what the decision depends on.
+async fn plan_with_reads(scope: &mut Scope<'_>, retry: &mut RetryState) -> Result<Plan, ReconcileError> {
+    let mut reads = Vec::new();
+    loop {
+        retry.count_pods(&mut scope.observed);
+        match decide(&scope.input()) {
+            Decision::Execute(plan) => return Ok(*plan),
+            Decision::NeedsRead(read) if reads.contains(&read) => return Err(ReconcileError::Undecided { read }),
+            Decision::NeedsRead(read) => {
+                reads.push(read);
+                observe::live_read(scope, read).await?;
+            }
+        }
+    }
+}
+
+/// Reports a failure that needs attention, and decides when to retry.
+async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attempt: &mut Attempt<'_>) -> Requeue {
+    context.metrics.record_error(error.metric_label());
+    let Some(class) = error.class() else { return Requeue::After(MAX_REQUEUE) };
+    let Attempt { retry, scope, plan } = attempt;
+    let Some(scope) = scope else {
+        // The object could not be read, so its status cannot be written either.
+        let now = Timestamp::now();
+        let retry_at = match retry.failed(&[], class, now) {
+            RetryDecision::Retry(at) => at,
+            RetryDecision::Report(at) => {
+                warn!(%error, "Reconcile failed");
+                at
+            }
+        };
+        let is_urgent = context.objects.get(&key.namespace, &key.name).is_some_and(|it| is_urgent(context, key, &it));
+        let max = if is_urgent { MAX_FORCE_REMOVAL_BACKOFF.unsigned_abs() } else { MAX_REQUEUE };
+        return match Requeue::at(Some(retry_at), now) {
+            Requeue::After(after) => Requeue::After(after.min(max)),
+            Requeue::Never => Requeue::Never,
+        };
+    };
+    // The boundary of a window or the end of a drain is not slept through.
+    let wake_at = plan.as_ref().map_or_else(|| scope.input().next_boundary(), |plan| plan.wake_at);
+    let due = next_due(wake_at, scope.now);
+    let retry_at = match retry.failed(&attempted_steps(scope, plan.as_ref()), class, scope.now) {
+        RetryDecision::Retry(at) => {
+            debug!(%error, "Reconcile failed; retrying");
+            at
+        }
+        RetryDecision::Report(at) => {
+            status::report_failure(scope, plan.as_ref(), &error).await;
+            at
+        }
+    };
+    Requeue::at(Some(retry_at.min(due)), scope.now)
+}
+
+/// The steps that back off. If only best-effort steps failed, the others do not wait for them.
+fn attempted_steps(scope: &Scope<'_>, plan: Option<&Plan>) -> Vec<Step> {
+    match plan {
+        Some(_) if scope.only_best_effort_failed() => {
+            scope.best_effort_failures.iter().map(|failure| failure.step.clone()).collect()
+        }
+        Some(plan) => plan.steps.clone(),
+        None => Vec::new(),
+    }
+}
+
+/// When something else is due in the future. What is due now has just failed and backs off instead.
+fn next_due(at: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    at.filter(|at| *at > now).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,189 @@
+//! Reads from API servers that a decision depends on.
+
+use fivespot_api::keys;
+use fivespot_planner::children::ChildNames;
+use fivespot_planner::drain::{self, Kubelet};
+use fivespot_planner::observed::{self, Absence, Child, Node, NodePod, Pods, ProviderChild, Ref};
+use fivespot_planner::plan::NeedsRead;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, ResourceExt as _};
+
+use super::{machine_child, node};
+use crate::capi::{DiscoveryError, Machine, adopted_by, is_owned_by};
+use crate::clusters::WorkloadClient;
+use crate::reconciler::error::ReconcileError;
+use crate::reconciler::scope::Scope;
+use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, RequestError, send};
+
+/// Pods are listed in pages, and a list that does not end is given up.
+const PODS_PER_PAGE: u32 = 500;
+const MAX_PAGES: u32 = 20;
+
+/// Reads what the decision depends on into the scope's observation.
+pub(in crate::reconciler) async fn live_read(scope: &mut Scope<'_>, read: NeedsRead) -> Result<(), ReconcileError> {
+    match read {
+        NeedsRead::Children => {
+            read_machine(scope).await?;
+            read_provider_objects(scope).await
+        }
+        NeedsRead::Machine => read_machine(scope).await,
+        NeedsRead::Node => {
+            read_node(scope).await;
+            Ok(())
+        }
+        NeedsRead::Pods => {
+            read_pods(scope).await;
+            Ok(())
+        }
+    }
+}
+
+async fn read_machine(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
+    let (context, key) = (scope.context, scope.key);
+    let name = ChildNames::of(&key.name).machine;
+    let machines: Api<Machine> = Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
+    let operation = Operation::new("read", format!("Machine {name}"));
+    match send(MANAGEMENT_TIMEOUT, operation, machines.get_opt(&name)).await? {
+        Some(machine) => {
+            let child = match machine_child(&machine, &scope.object.uid().unwrap_or_default()) {
+                Child::Managed(managed) => Child::Managed(observed::Machine { live: true, ..managed }),
+                other => other,
+            };
+            let managed = Some(&machine).filter(|_| child.managed().is_some());
+            scope.observed.node = node::observe(context, key, &scope.object, managed);
+            scope.observed.machine = child;
+            context.machines.apply_read(machine);
+        }
+        None => {
+            scope.observed.machine = Child::Absent;
+            scope.observed.node = Node::Absent(Absence::NotJoined);
+        }
+    }
+    Ok(())
+}
+
+async fn read_provider_objects(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
+    let Some(refs) = scope.observed.stored.refs.clone() else { return Ok(()) };
+    scope.observed.bootstrap = read_provider_object(scope, &refs.bootstrap).await?;
+    scope.observed.infrastructure = read_provider_object(scope, &refs.infrastructure).await?;
+    Ok(())
+}
+
+async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Child<ProviderChild>, ReconcileError> {
+    let Some(resource) = resolve(scope, reference).await? else { return Ok(Child::Absent) };
+    let mut found = get_metadata(scope, reference, &resource).await;
+    // This version may no longer be served while another one is. The API server then answers 404 as well.
+    if matches!(&found, Ok(None)) || found.as_ref().is_err_and(RequestError::is_not_found) {
+        scope.context.kinds.forget(&Ref { api_version: resource.api_version.clone(), ..reference.clone() });
+        match resolve(scope, reference).await? {
+            Some(served) if served.version != resource.version => {
+                found = get_metadata(scope, reference, &served).await;
+            }
+            Some(_) => {}
+            None => return Ok(Child::Absent),
+        }
+    }
+    let Some(object) = found? else { return Ok(Child::Absent) };
+    if !is_owned_by(&object.metadata, &scope.object.uid().unwrap_or_default()) {
+        return Ok(Child::Unmanaged(object.uid().unwrap_or_default()));
+    }
+    Ok(Child::Managed(ProviderChild {
+        uid: object.uid().unwrap_or_default(),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        adopted_by: adopted_by(&object),
+        fingerprint: object.annotations().get(keys::MADE_FROM_ANNOTATION).cloned(),
+    }))
+}
+
+async fn get_metadata(
+    scope: &Scope<'_>,
+    reference: &Ref,
+    resource: &ApiResource,
+) -> Result<Option<DynamicObject>, RequestError> {
+    let objects: Api<DynamicObject> =
+        Api::namespaced_with(scope.context.client.clone(), &scope.key.namespace, resource);
+    let operation = Operation::new("read", format!("{} {}", reference.kind, reference.name));
+    let found = send(MANAGEMENT_TIMEOUT, operation, objects.get_metadata_opt(&reference.name)).await?;
+    Ok(found.map(|it| DynamicObject { metadata: it.metadata, types: None, data: serde_json::Value::Null }))
+}
+
+/// Resolves a kind. If it is not served, there is no object of it.
+async fn resolve(scope: &Scope<'_>, reference: &Ref) -> Result<Option<ApiResource>, ReconcileError> {
+    match scope.context.kinds.resolve_any_version(reference).await {
+        Ok(resource) => Ok(Some(resource)),
+        Err(DiscoveryError::KindNotFound { .. }) => Ok(None),
+        Err(error @ DiscoveryError::Request(_)) => Err(error.into()),
+    }
+}
+
+/// Confirms that the Node does not exist. A cluster that does not respond is unreachable, which is not an absence.
+async fn read_node(scope: &mut Scope<'_>) {
+    let (context, key) = (scope.context, scope.key);
+    let machine = context.machines.get(key);
+    let name = scope.observed.machine.managed().and_then(|machine| machine.node.clone());
+    let (Some(machine), Some(name), Some(client)) = (machine, name, context.workload_clusters.client_for(key)) else {
+        scope.observed.node = Node::Connecting;
+        return;
+    };
+    let operation = Operation::new("read", format!("Node {name}"));
+    scope.observed.node = match client.send(operation, client.nodes().get_opt(&name)).await {
+        Ok(Some(found)) => {
+            let node = node::identify(context, key, &scope.object, &machine, &found);
+            client.apply_read(found);
+            node
+        }
+        Ok(None) => Node::Absent(Absence::NotFound { name }),
+        Err(error) => Node::Unreachable(error.to_string()),
+    };
+}
+
+async fn read_pods(scope: &mut Scope<'_>) {
+    let (context, key) = (scope.context, scope.key);
+    let client = context.workload_clusters.client_for(key);
+    let (Some(node), Some(client)) = (scope.observed.node.managed(), client) else {
+        scope.observed.node = Node::Connecting;
+        return;
+    };
+    match pods_on_node(&client, &node.name).await {
+        Ok(pods) => {
+            let is_silent = context.workload_clusters.kubelet_is_silent(key, &node.name);
+            let kubelet = if is_silent { Kubelet::Unresponsive } else { Kubelet::Responding };
+            let pods = pods.iter().map(|pod| node_pod(pod, kubelet)).collect();
+            scope.observed.pods = Pods::Read { pods, initial: 0 };
+        }
+        Err(error) => scope.observed.node = Node::Unreachable(error.to_string()),
+    }
+}
+
+/// Lists the pods of a Node.
+pub(in crate::reconciler) async fn pods_on_node(
+    client: &WorkloadClient,
+    node: &str,
+) -> Result<Vec<Pod>, ReconcileError> {
+    let pods: Api<Pod> = Api::all(client.client());
+    let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PODS_PER_PAGE);
+    let mut found = Vec::new();
+    for _ in 0..MAX_PAGES {
+        let operation = Operation::new("list", format!("pods of Node {node}"));
+        let page = client.send(operation, pods.list(&params)).await?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+    Err(ReconcileError::TooManyPods { node: node.to_owned(), limit: PODS_PER_PAGE * MAX_PAGES })
+}
+
+fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {
+    let is_force_deleted =
+        pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
+    NodePod {
+        namespace: pod.namespace().unwrap_or_default(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        drain: drain::classify(pod, kubelet),
+        force_delete: drain::is_force_deleted(pod) && !is_force_deleted,
+    }
+}

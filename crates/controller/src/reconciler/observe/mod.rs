@@ -1,0 +1,111 @@
+//! Every read: from the caches first, from API servers where a decision depends on it.
+
+mod live_read;
+mod node;
+
+use fivespot_api::{ScheduledMachine, keys};
+use fivespot_planner::children;
+use fivespot_planner::observed::{self, Absence, Child, Cluster, Exclusions, MachineHealth, Observed, Pods, Stored};
+use fivespot_planner::status::stored_refs;
+use fivespot_validation::validate::ValidSpec;
+use kube::ResourceExt as _;
+
+use super::context::Context;
+use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, is_owned_by};
+use crate::runtime::workqueue::Key;
+
+pub(super) use live_read::{live_read, pods_on_node};
+pub(super) use node::{has_reclaim_request, recorded_taints};
+
+/// What the caches show of an object. Sends no request.
+pub(super) fn from_caches(
+    context: &Context,
+    key: &Key,
+    object: &ScheduledMachine,
+    spec: Option<&ValidSpec>,
+) -> Observed {
+    let status = object.status.clone().unwrap_or_default();
+    let uid = object.uid().unwrap_or_default();
+    let refs = stored_refs(&key.name, &status);
+    let has_child_uids = [&status.bootstrap_ref, &status.infrastructure_ref]
+        .iter()
+        .all(|reference| reference.as_ref().is_some_and(|reference| reference.uid.is_some()));
+    let cached = context.machines.get(key);
+    let machine = match &cached {
+        Some(machine) => machine_child(machine, &uid),
+        // The cache may lag behind: the absence of a Machine that was about to be created has to be confirmed.
+        None if refs.is_some() => Child::NotRead,
+        None => Child::Absent,
+    };
+    let managed = cached.as_deref().filter(|_| machine.managed().is_some());
+    let cluster_name = managed.map_or(&object.spec.cluster_name, |machine| &machine.spec.cluster_name);
+    Observed {
+        has_finalizer: object.finalizers().iter().any(|it| it == keys::FINALIZER),
+        stored: Stored {
+            refs,
+            has_child_uids,
+            shutdown_started_at: status.shutdown_started_at.map(|it| it.0),
+            reclaim: status.reclaim,
+            node_uid: status.node_ref.and_then(|it| it.uid),
+            applied_taints: status.applied_node_taints,
+        },
+        desired: spec.map(|spec| children::desired(&key.name, spec)),
+        cluster: cluster(context, &key.namespace, cluster_name),
+        node: match machine {
+            // The connection to the workload cluster is kept until it is certain that there is no Machine.
+            Child::NotRead => observed::Node::Absent(Absence::NotJoined),
+            Child::Absent | Child::Unmanaged(_) | Child::Managed(_) => node::observe(context, key, object, managed),
+        },
+        machine,
+        bootstrap: Child::NotRead,
+        infrastructure: Child::NotRead,
+        pods: Pods::NotRead,
+        recreate_backoff: None,
+    }
+}
+
+fn cluster(context: &Context, namespace: &str, name: &str) -> Cluster {
+    match context.clusters.get(namespace, name) {
+        None => Cluster::Missing,
+        Some(it) if it.metadata.deletion_timestamp.is_some() => Cluster::Deleting,
+        Some(it) if it.spec.paused == Some(true) => Cluster::Paused,
+        Some(_) => Cluster::Present,
+    }
+}
+
+/// The Machine with the child's name. One that has gained a controller owner is no longer managed.
+fn machine_child(machine: &Machine, uid: &str) -> Child<observed::Machine> {
+    let controlled = machine.owner_references().iter().any(|it| it.controller == Some(true));
+    if controlled || !is_owned_by(&machine.metadata, uid) {
+        return Child::Unmanaged(machine.uid().unwrap_or_default());
+    }
+    let has_annotation = |key: &str| machine.annotations().contains_key(key);
+    Child::Managed(observed::Machine {
+        name: machine.name_any(),
+        uid: machine.uid().unwrap_or_default(),
+        deleting: machine.metadata.deletion_timestamp.is_some(),
+        exclusions: Exclusions {
+            node_drain: has_annotation(EXCLUDE_NODE_DRAINING),
+            volume_detach: has_annotation(EXCLUDE_VOLUME_DETACH),
+        },
+        health: health(machine),
+        node: node_name(machine),
+        provider_id: machine.spec.provider_id.clone(),
+        fingerprint: machine.annotations().get(keys::MADE_FROM_ANNOTATION).cloned(),
+        created_at: machine.creation_timestamp().map(|it| it.0),
+        live: false,
+    })
+}
+
+fn health(machine: &Machine) -> MachineHealth {
+    match machine.failure() {
+        Some(reason) => MachineHealth::Failed(reason),
+        None if machine.status.phase.as_deref() == Some("Running") => MachineHealth::Running,
+        None => MachineHealth::Provisioning,
+    }
+}
+
+/// Name of the Node in `status.nodeRef`.
+pub(super) fn node_name(machine: &Machine) -> Option<String> {
+    machine.status.node_ref.as_ref().map(|it| it.name.clone()).filter(|it| !it.is_empty())
+}

@@ -1,0 +1,160 @@
+//! Publishes Kubernetes events in the background: after the writes that they report, and without delaying other writes.
+//!
+//! kube's `Recorder` is not used: it folds a second event of the same reason into the first and drops its note, stamps the
+//! time of publishing instead of the transition's, and creates names that are too long for long object names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fivespot_api::ScheduledMachine;
+use fivespot_planner::children::label_value;
+use fivespot_planner::events::{Event, EventType};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use crate::runtime::workqueue::Key;
+
+/// The longest note that the API server accepts, in bytes.
+const MAX_NOTE_LEN: usize = 1024;
+/// How many events may wait to be published. If the API server is away for long, later events are dropped and logged.
+const QUEUE_LEN: usize = 10_000;
+/// How long an event is held back if no other follows: the write that it reports may be followed by an urgent one.
+const SETTLE_DELAY: Duration = Duration::from_millis(50);
+/// How long an event waits for a free write slot, and how often it checks. It takes no slot itself.
+const MAX_WRITE_WAIT: Duration = Duration::from_secs(1);
+const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+#[derive(Clone)]
+pub(crate) struct EventPublisher {
+    sender: mpsc::Sender<QueuedEvent>,
+    /// Has one token per event that has not been published or dropped yet.
+    pending: TaskTracker,
+    instance: String,
+}
+
+struct QueuedEvent {
+    event: KubeEvent,
+    _pending: TaskTrackerToken,
+}
+
+impl EventPublisher {
+    /// Starts the task that publishes events one by one; it ends when the last clone of the publisher is dropped.
+    pub(crate) fn start(client: Client, instance: String, writes: Arc<Semaphore>) -> Self {
+        let (sender, mut queue) = mpsc::channel::<QueuedEvent>(QUEUE_LEN);
+        tokio::spawn(async move {
+            while let Some(QueuedEvent { event, _pending }) = queue.recv().await {
+                if queue.is_empty() {
+                    tokio::time::sleep(SETTLE_DELAY).await;
+                }
+                let deadline = Instant::now() + MAX_WRITE_WAIT;
+                while writes.available_permits() == 0 && Instant::now() < deadline {
+                    tokio::time::sleep(WRITE_POLL_INTERVAL).await;
+                }
+                create(&client, &event).await;
+            }
+        });
+        let pending = TaskTracker::new();
+        // A tracker that is never closed is never done; it still hands out tokens.
+        pending.close();
+        EventPublisher { sender, pending, instance }
+    }
+
+    /// Waits until every event has been published or dropped.
+    pub(crate) async fn flush(&self) {
+        self.pending.wait().await;
+    }
+
+    /// Queues an event about an object; `at` is the time of the transition that it reports.
+    pub(crate) fn publish(&self, object: &ScheduledMachine, event: &Event, at: Timestamp) {
+        let queued = QueuedEvent { event: self.kube_event(object, event, at), _pending: self.pending.token() };
+        if self.sender.try_send(queued).is_err() {
+            let reason = event.reason.as_str();
+            tracing::warn!(scheduledmachine = %Key::of(object), reason, "Dropped event because the event queue is full");
+        }
+    }
+
+    fn kube_event(&self, object: &ScheduledMachine, event: &Event, at: Timestamp) -> KubeEvent {
+        let type_ = match event.reason.event_type() {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        };
+        let mut note = event.note.clone();
+        if note.len() > MAX_NOTE_LEN {
+            note.truncate(note.floor_char_boundary(MAX_NOTE_LEN - 3));
+            note.push_str("...");
+        }
+        KubeEvent {
+            metadata: ObjectMeta {
+                // Unique like the names that client-go generates: object, and nanoseconds; the reason is for readers.
+                name: Some(format!(
+                    "{}.{}.{:x}",
+                    label_value(&object.name_any()),
+                    event.reason.as_str().to_lowercase(),
+                    at.as_nanosecond()
+                )),
+                namespace: object.namespace(),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(at)),
+            reporting_controller: Some("5spot.finos.org/controller".to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some(event.reason.as_str().to_owned()),
+            reason: Some(event.reason.as_str().to_owned()),
+            regarding: Some(ObjectReference { resource_version: None, ..object.object_ref(&()) }),
+            note: Some(note),
+            type_: Some(type_.to_owned()),
+            ..KubeEvent::default()
+        }
+    }
+}
+
+async fn create(client: &Client, event: &KubeEvent) {
+    let key = event.regarding.clone().unwrap_or_default();
+    let key = Key { namespace: key.namespace.unwrap_or_default(), name: key.name.unwrap_or_default() };
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let operation = Operation::new("create", format!("event {reason} of ScheduledMachine {key}"));
+    let events: Api<KubeEvent> = Api::namespaced(client.clone(), &key.namespace);
+    let params = PostParams::default();
+    if let Err(error) = send(MANAGEMENT_TIMEOUT, operation, events.create(&params, event)).await {
+        tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fivespot_planner::event::Reason;
+    use futures::FutureExt as _;
+    use kube::Config;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn flush_waits_until_no_event_is_pending() {
+        let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        config.default_retry = false;
+        let client = Client::try_from(config).unwrap();
+        let publisher = EventPublisher::start(client, "test".to_owned(), Arc::new(Semaphore::new(1)));
+        assert!(publisher.flush().now_or_never().is_some());
+        let spec = serde_json::json!({
+            "schedule": { "cron": "* * * * *" },
+            "clusterName": "edge",
+            "bootstrapSpec": { "apiVersion": "a/v1", "kind": "A", "spec": {} },
+            "infrastructureSpec": { "apiVersion": "b/v1", "kind": "B", "spec": {} },
+        });
+        let object = ScheduledMachine::new("desk-01", serde_json::from_value(spec).unwrap());
+        let event = Event::new(Reason::MachineCreated, "Created Machine desk-01-machine");
+        publisher.publish(&object, &event, Timestamp::UNIX_EPOCH);
+        assert!(publisher.flush().now_or_never().is_none());
+        // The connection is refused, so the event is given up.
+        publisher.flush().await;
+    }
+}

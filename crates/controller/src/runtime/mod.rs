@@ -1,0 +1,13 @@
+//! What every controller needs, whatever it reconciles: a work queue, caches, watches, requests, events, metrics, health.
+//!
+//! Nothing here depends on `capi`, `clusters` or `reconciler`.
+
+pub(crate) mod backoff;
+pub(crate) mod cache;
+pub(crate) mod client;
+pub(crate) mod events;
+pub(crate) mod health;
+pub(crate) mod metrics;
+pub(crate) mod request;
+pub(crate) mod watches;
+pub(crate) mod workqueue;

@@ -1,0 +1,175 @@
+//! Requests to API servers: time limits, and errors that say what failed and why.
+
+use std::fmt;
+use std::time::Duration;
+
+use fivespot_cli_support::chain;
+use fivespot_planner::retry::FailureClass;
+use kube::core::Status;
+
+/// How long the management cluster may take to respond.
+pub(crate) const MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a workload cluster may take to respond.
+pub(crate) const WORKLOAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many bytes of a server's message are kept.
+const MAX_MESSAGE_LEN: usize = 400;
+
+/// What a request does, for messages: "delete Machine desk-01-machine".
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub(crate) verb: &'static str,
+    pub(crate) object: String,
+}
+
+impl Operation {
+    pub(crate) fn new(verb: &'static str, object: impl Into<String>) -> Self {
+        Operation { verb, object: object.into() }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.object)
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("cannot {operation}: no response within {} s", limit.as_secs())]
+    Timeout { operation: Operation, limit: Duration },
+    #[error("cannot {operation}: {}", describe(source))]
+    Failed {
+        operation: Operation,
+        #[source]
+        source: kube::Error,
+    },
+}
+
+impl RequestError {
+    /// The response of the API server; `None` if there was none.
+    pub(crate) fn status(&self) -> Option<&Status> {
+        match self {
+            RequestError::Failed { source: kube::Error::Api(status), .. } => Some(status),
+            RequestError::Failed { .. } | RequestError::Timeout { .. } => None,
+        }
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.has_code(404)
+    }
+
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.has_code(403)
+    }
+
+    /// Whether the object has another version or uid than the request expected.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.has_code(409) && !self.is_already_exists()
+    }
+
+    pub(crate) fn is_already_exists(&self) -> bool {
+        self.status().is_some_and(|status| status.reason == "AlreadyExists")
+    }
+
+    pub(crate) fn class(&self) -> FailureClass {
+        match self.status().map(|status| status.code) {
+            Some(404 | 409) => FailureClass::Conflict,
+            Some(408 | 429 | 500..=599) | None => FailureClass::Transient,
+            Some(_) => FailureClass::Rejected,
+        }
+    }
+
+    fn has_code(&self, code: u16) -> bool {
+        self.status().is_some_and(|status| status.code == code)
+    }
+}
+
+/// Sends a request and waits at most `limit` for the response.
+pub(crate) fn send<T>(
+    limit: Duration,
+    operation: Operation,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> impl Future<Output = Result<T, RequestError>> {
+    // Boxed: request futures are large, and the future of a reconcile contains one for each of its requests.
+    let request = Box::pin(request);
+    async move {
+        match tokio::time::timeout(limit, request).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(source)) => Err(RequestError::Failed { operation, source }),
+            Err(_) => Err(RequestError::Timeout { operation, limit }),
+        }
+    }
+}
+
+/// The error in one line of bounded length, without the names of Rust types.
+pub(crate) fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => truncate(&status.message),
+        _ => truncate(&chain(error).replace("ServiceError: ", "").replace("HyperError: ", "")),
+    }
+}
+
+/// The first line of a text, shortened. The server of a kubeconfig decides how much it sends, and the text ends up in the
+/// status and in the log.
+pub(crate) fn truncate(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let end = line.floor_char_boundary(MAX_MESSAGE_LEN);
+    if end < line.len() { format!("{}…", &line[..end]) } else { line.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(code: u16, reason: &str) -> RequestError {
+        let status = Status::failure("no", reason).with_code(code);
+        RequestError::Failed {
+            operation: Operation::new("delete", "Machine a"),
+            source: kube::Error::Api(status.boxed()),
+        }
+    }
+
+    #[test]
+    fn server_message_is_truncated() {
+        assert_eq!(truncate(" nodes is forbidden\n<html>"), "nodes is forbidden");
+        assert_eq!(truncate(""), "");
+        let long = "é".repeat(MAX_MESSAGE_LEN);
+        let short = truncate(&long);
+        assert!(short.len() <= MAX_MESSAGE_LEN + '…'.len_utf8() && short.ends_with("é…"), "{short}");
+        assert_eq!(truncate(&"a".repeat(MAX_MESSAGE_LEN)).len(), MAX_MESSAGE_LEN);
+    }
+
+    #[test]
+    fn failure_class_follows_status_code() {
+        for (code, class) in [
+            (404, FailureClass::Conflict),
+            (409, FailureClass::Conflict),
+            (408, FailureClass::Transient),
+            (429, FailureClass::Transient),
+            (500, FailureClass::Transient),
+            (504, FailureClass::Transient),
+            (400, FailureClass::Rejected),
+            (403, FailureClass::Rejected),
+            (422, FailureClass::Rejected),
+        ] {
+            assert_eq!(failed(code, "").class(), class, "{code}");
+        }
+    }
+
+    #[test]
+    fn already_exists_is_no_conflict() {
+        let (exists, conflict) = (failed(409, "AlreadyExists"), failed(409, "Conflict"));
+        assert!(exists.is_already_exists() && !exists.is_conflict());
+        assert!(conflict.is_conflict() && !conflict.is_already_exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_without_response_times_out() {
+        let operation = Operation::new("read", "Secret team/edge-kubeconfig");
+        let error = send::<()>(WORKLOAD_TIMEOUT, operation, std::future::pending()).await.unwrap_err();
+        assert_eq!(error.to_string(), "cannot read Secret team/edge-kubeconfig: no response within 10 s");
+        assert_eq!((error.class(), error.status().is_none()), (FailureClass::Transient, true));
+        assert_eq!(failed(403, "Forbidden").to_string(), "cannot delete Machine a: no");
+    }
+}
