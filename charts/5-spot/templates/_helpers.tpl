@@ -1,4 +1,4 @@
-{{/* A file of deploy/, for the namespace of this release. Quoted, because a namespace may look like a number. */}}
+{{/* A file of deploy/, with the namespace of this release. Quoted, because a namespace can look like a number. */}}
 {{- define "5spot.shipped" -}}
 {{- $namespace := .context.Release.Namespace -}}
 {{- .context.Files.Get (printf "files/%s" .file)
@@ -6,7 +6,7 @@
     | replace "serviceaccount:5spot-system:" (printf "serviceaccount:%s:" $namespace) -}}
 {{- end -}}
 
-{{/* What the controller's pods are known by. */}}
+{{/* Selector labels of the controller's pods. */}}
 {{- define "5spot.controllerLabels" -}}
 app.kubernetes.io/name: 5-spot
 app.kubernetes.io/component: controller
