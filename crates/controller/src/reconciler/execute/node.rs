@@ -124,15 +124,14 @@ impl Scope<'_> {
         let nodes = client.nodes();
         let mut cached = client.cached_node(&managed.name);
         for _ in 0..MAX_ATTEMPTS {
-            let current = match cached.take() {
-                Some(node) => node,
-                None => {
-                    let read = nodes.get_opt(&managed.name);
-                    match self.write_to_workload(&client, operation.clone(), read).await? {
-                        Some(node) => node.into(),
-                        None => return Ok(None),
-                    }
-                }
+            let current = if let Some(node) = cached.take() {
+                node
+            } else {
+                let read = nodes.get_opt(&managed.name);
+                let Some(node) = self.write_to_workload(&client, operation.clone(), read).await? else {
+                    return Ok(None);
+                };
+                node.into()
             };
             // Another Node with the same name has replaced it.
             if current.uid().as_ref() != Some(&managed.uid) {

@@ -44,22 +44,19 @@ async fn read_machine(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
     let name = ChildNames::of(&key.name).machine;
     let machines: Api<Machine> = Api::namespaced_with(context.client.clone(), &key.namespace, &context.served.machines);
     let operation = Operation::new("read", format!("Machine {name}"));
-    match send(MANAGEMENT_TIMEOUT, operation, machines.get_opt(&name)).await? {
-        Some(machine) => {
-            let child = match machine_child(&machine, &scope.object.uid().unwrap_or_default()) {
-                Child::Managed(managed) => Child::Managed(observed::Machine { live: true, ..managed }),
-                other => other,
-            };
-            let managed = Some(&machine).filter(|_| child.managed().is_some());
-            scope.observed.node = node::observe(context, key, &scope.object, managed);
-            scope.observed.machine = child;
-            context.machines.apply_read(machine);
-        }
-        None => {
-            scope.observed.machine = Child::Absent;
-            scope.observed.node = Node::Absent(Absence::NotJoined);
-        }
-    }
+    let Some(machine) = send(MANAGEMENT_TIMEOUT, operation, machines.get_opt(&name)).await? else {
+        scope.observed.machine = Child::Absent;
+        scope.observed.node = Node::Absent(Absence::NotJoined);
+        return Ok(());
+    };
+    let child = match machine_child(&machine, &scope.object.uid().unwrap_or_default()) {
+        Child::Managed(managed) => Child::Managed(observed::Machine { live: true, ..managed }),
+        other => other,
+    };
+    let managed = Some(&machine).filter(|_| child.managed().is_some());
+    scope.observed.node = node::observe(context, key, &scope.object, managed);
+    scope.observed.machine = child;
+    context.machines.apply_read(machine);
     Ok(())
 }
 
