@@ -76,7 +76,7 @@ impl Sandbox {
         let testbed = Testbed::start_with_fleet(ControlPlaneOptions::named("sandbox")).await?;
         let plane = testbed.control_plane();
         tell("==> installing the CRD, the admission policy and the permissions of the controller");
-        plane.install_all_but_the_controller().await?;
+        plane.install_without_controller().await?;
         tell(&format!("==> making Cluster {CLUSTER}"));
         testbed.cluster(&plane.existing_namespace(NAMESPACE), CLUSTER).await?;
         tell("==> starting 5spot under its own ServiceAccount");

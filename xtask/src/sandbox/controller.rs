@@ -1,4 +1,4 @@
-//! The controller, as it is shipped: a process of its own, under its own `ServiceAccount`.
+//! The controller, as it is shipped: a process of its own, under its own ServiceAccount.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -41,7 +41,7 @@ impl Story {
         let testbed =
             Testbed::start_with_fleet(ControlPlaneOptions::named("real-story").for_real_nodes()).await.unwrap();
         let plane = testbed.control_plane();
-        plane.install_all_but_the_controller().await.unwrap();
+        plane.install_without_controller().await.unwrap();
         let test = testbed.namespace("story").await;
         testbed.cluster(&test, "edge").await.unwrap();
         let by_kubelet = Behaviour { joining: Joining::ByKubelet, ..Behaviour::default() };
