@@ -1,32 +1,32 @@
 # syntax=docker/dockerfile:1
-# One image for each program, each with a single static binary in it.
+# One image per program, each with a single static binary.
 #
 #   docker build --target controller -t ghcr.io/finos/5-spot/controller:0.1.0 .
 #   docker build --target agent -t ghcr.io/finos/5-spot/agent:0.1.0 .
 #
-# How to build the same bytes again, and what is inside: docs/development/images.md.
+# Reproducible builds and image contents: docs/development/images.md.
 
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY . .
-# Static, so that the image needs no C library; paths of the build machine are left out of the binary.
+# Static, so that the image needs no C library, and without paths of the build machine.
 ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=/src=. --remap-path-prefix=/usr/local/cargo=cargo"
-# A target that is named keeps these flags away from build scripts and procedural macros, which cannot be static.
+# With an explicit target, RUSTFLAGS do not apply to build scripts and procedural macros, which cannot be static.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     target="$(rustc -vV | sed -n 's/^host: //p')" && \
     cargo build --release --locked --target "$target" --bin 5spot --bin 5spot-reclaim-agent && \
     install -D -t /out "target/$target/release/5spot" "target/$target/release/5spot-reclaim-agent"
 
-# Certificates of public authorities, for workload clusters whose kubeconfig brings none, and nothing that can be run.
+# distroless/static has the public CA certificates, for workload clusters whose kubeconfig has no CA, and no shell.
 FROM gcr.io/distroless/static-debian12:nonroot AS controller
 COPY --from=build /out/5spot /5spot
 USER 65532:65532
 EXPOSE 8080 8081
 ENTRYPOINT ["/5spot"]
 
-# It talks to the API server of its own cluster alone, whose authority the kubelet mounts. Root, because the kernel tells
-# nobody else of processes.
+# The agent connects only to the API server of its own cluster, whose CA the kubelet mounts. It runs as root, because the
+# kernel sends process events only to root.
 FROM scratch AS agent
 COPY --from=build /out/5spot-reclaim-agent /5spot-reclaim-agent
 USER 0:0

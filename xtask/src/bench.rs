@@ -4,16 +4,16 @@ use anyhow::Result;
 
 use crate::shell::{self, cargo};
 
-/// Every benchmark of the workspace, one after the other, so that none disturbs another.
+/// Runs the benchmarks one after the other, so that they do not affect each other.
 pub(crate) fn run() -> Result<()> {
-    let all = [
+    let benches = [
         ("fivespot-schedule", "next_change"),
         ("fivespot-controller", "boundary"),
         ("fivespot-controller", "eject"),
         ("fivespot-agent", "storm"),
         ("fivespot-agent", "reclaim"),
     ];
-    for (package, bench) in all {
+    for (package, bench) in benches {
         shell::run(&mut cargo(&["bench", "--package", package, "--bench", bench]))?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `cargo xtask gen`: files that follow from the code, and the check that they do.
+//! `cargo xtask gen`: writes files that are generated from the code, or checks that they are up to date.
 
 mod admission;
 mod chart;
@@ -15,7 +15,7 @@ use crate::shell::root;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Write nothing; fail if a file is not what would be written
+    /// Write nothing; fail if a generated file is out of date
     #[arg(long)]
     check: bool,
 }
@@ -34,14 +34,14 @@ impl Generated {
 fn all() -> Result<Vec<Generated>> {
     let (crd, policy) = (crd::manifest()?, admission::policy()?);
     let chart = chart::files(&crd, &policy)?;
-    let written = [
+    let generated = [
         Generated { path: "deploy/crds/scheduledmachine.yaml", text: crd },
         Generated { path: "deploy/admission/validatingadmissionpolicy.yaml", text: policy },
         Generated { path: "deploy/admission/validatingadmissionpolicybinding.yaml", text: admission::binding()? },
         Generated { path: "docs/reference/api.md", text: reference::page()? },
         Generated { path: "docs/reference/admission-rules.md", text: admission::page()? },
     ];
-    Ok(written.into_iter().chain(chart).collect())
+    Ok(generated.into_iter().chain(chart).collect())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -51,15 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for file in all()? {
         let target = file.target();
         if let Some(folder) = target.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        fs::write(&target, &file.text).with_context(|| format!("writing {}", file.path))?;
+        fs::write(&target, &file.text).with_context(|| format!("cannot write {}", file.path))?;
         println!("wrote {}", file.path);
     }
     Ok(())
 }
 
-/// Fails if a generated file is not what would be written.
+/// Fails if a generated file is out of date.
 pub(crate) fn check() -> Result<()> {
     let stale: Vec<_> = all()?
         .into_iter()
@@ -67,7 +67,7 @@ pub(crate) fn check() -> Result<()> {
         .map(|file| file.path)
         .collect();
     if !stale.is_empty() {
-        bail!("not what the code says, run `cargo xtask gen` and commit: {}", stale.join(", "));
+        bail!("generated files are out of date: {}; run `cargo xtask gen` and commit them", stale.join(", "));
     }
     Ok(())
 }

@@ -5,15 +5,30 @@ use anyhow::Result;
 use crate::shell::{self, cargo};
 use crate::tools;
 
-/// A name, and what finds whether it holds.
-type Lint = (&'static str, fn() -> Result<()>);
+pub(crate) struct Lint {
+    pub(crate) name: &'static str,
+    /// Announced before the lint runs.
+    pub(crate) description: &'static str,
+    pub(crate) run: fn() -> Result<()>,
+}
 
-/// Every lint, in the order of what fails fastest.
-pub(crate) const LINTS: [Lint; 4] =
-    [("formatting", formatting), ("clippy", clippy), ("documentation", documentation), ("dependencies", dependencies)];
+/// Every lint, the fastest first.
+pub(crate) const LINTS: [Lint; 4] = [
+    Lint { name: "formatting", description: "cargo fmt --check", run: formatting },
+    Lint { name: "clippy", description: "compiling the workspace with clippy, denying warnings", run: clippy },
+    Lint { name: "documentation", description: "building rustdoc, denying warnings", run: documentation },
+    Lint {
+        name: "dependencies",
+        description: "checking licenses, bans and sources with cargo-deny",
+        run: dependencies,
+    },
+];
 
 pub(crate) fn run() -> Result<()> {
-    LINTS.iter().try_for_each(|(_, lint)| lint())
+    LINTS.iter().try_for_each(|lint| {
+        shell::step(&format!("{}: {}", lint.name, lint.description));
+        (lint.run)()
+    })
 }
 
 fn formatting() -> Result<()> {
@@ -21,26 +36,17 @@ fn formatting() -> Result<()> {
 }
 
 fn clippy() -> Result<()> {
-    shell::run(&mut cargo(&[
-        "clippy",
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--",
-        "--deny",
-        "warnings",
-    ]))
+    shell::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]))
 }
 
 fn documentation() -> Result<()> {
     shell::run(
-        cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--locked", "--document-private-items"])
+        cargo(&["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"])
             .env("RUSTDOCFLAGS", "--deny warnings"),
     )
 }
 
-/// Licences, bans and sources. Advisories need a database from the network and are left to the hosted CI.
+/// Advisories need a database from the network, so only the hosted CI checks them.
 fn dependencies() -> Result<()> {
     let deny = tools::cargo_deny()?;
     shell::run(

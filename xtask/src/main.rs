@@ -1,4 +1,4 @@
-//! Repository commands: `cargo xtask <command>`. They need Rust and Go, and bring everything else themselves.
+//! Repository tasks: `cargo xtask <command>`. They need only Rust and Go.
 
 mod bench;
 mod generate;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fivespot_cli_support::{Failure, arguments, chain, finish};
 
-/// Repository commands of 5-Spot
+/// Repository tasks of 5-Spot
 #[derive(Debug, Parser)]
 #[command(name = "xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -23,15 +23,15 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the whole product on this machine, with two machines to play with, until Ctrl-C
+    /// Run the whole product on this machine, with two example machines, until Ctrl-C
     Sandbox,
-    /// Check everything that CI checks: generated files, lints, and every test on the real control plane
+    /// Run all CI checks: generated files, lints, and every test on a real control plane
     Test(test::Arguments),
-    /// Write the generated files: the CRD and the API reference
+    /// Write the generated files: CRD, admission policy, chart files and reference
     Gen(generate::Arguments),
-    /// Check formatting, lints, documentation links and the licences of dependencies
+    /// Check formatting, clippy lints, rustdoc and the licenses of dependencies
     Lint,
-    /// Measure, and print the figures
+    /// Run all benchmarks and print the results
     Bench,
 }
 

@@ -1,5 +1,6 @@
-//! Other programs, started from the root of the repository.
+//! Starts other programs from the root of the repository.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,38 +12,43 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap_or_else(|_| PathBuf::from("."))
 }
 
-/// Cargo, as the one that started us. Whatever it starts is told who owns it: the testbed ends its servers when this
-/// process is gone, however it went.
+/// The cargo that runs this xtask. Sets `FIVESPOT_OWNER_PID`, so that test binaries stop their servers when this process
+/// exits, even if it is killed.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root()).env(OWNER_PID, std::process::id().to_string());
     command
 }
 
-/// Runs a program to its end; what it prints goes where ours goes.
+/// Runs a program with inherited output and fails unless it succeeds.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let told = tell(command);
-    let status = command.status().with_context(|| format!("starting {told}"))?;
+    let line = display(command);
+    let status = command.status().with_context(|| format!("cannot start {line}"))?;
     if !status.success() {
-        bail!("{told}: {status}");
+        bail!("{line}: {status}");
     }
     Ok(())
 }
 
-/// A command as one would type it.
-pub(crate) fn tell(command: &Command) -> String {
+/// The command line.
+pub(crate) fn display(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program()).to_string_lossy();
-    let arguments = command.get_args().map(|it| it.to_string_lossy());
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy());
     std::iter::once(program).chain(arguments).collect::<Vec<_>>().join(" ")
+}
+
+/// Announces a step on standard error. Ignores errors: a closed standard error must not end the command.
+pub(crate) fn step(message: &str) {
+    let _ = writeln!(std::io::stderr(), "==> {message}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The testbed's own tests show that a process ends when the one named here does.
+    /// The testbed's own tests check that a process exits with its owner.
     #[test]
-    fn what_cargo_starts_is_told_who_owns_it() {
+    fn cargo_gets_the_owner_pid() {
         let command = cargo(&["test"]);
         let owner = command.get_envs().find(|(name, _)| *name == OWNER_PID).and_then(|(_, value)| value);
         assert_eq!(owner, Some(std::process::id().to_string().as_ref()));

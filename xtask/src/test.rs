@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything that CI checks, from nothing but Rust and Go.
+//! `cargo xtask test`: everything that CI checks. Needs only Rust and Go.
 
 mod cold;
-mod tally;
+mod summary;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -13,16 +13,16 @@ use fivespot_testbed::artifacts::{Artifacts, ProgressPrinter};
 
 use crate::generate;
 use crate::lint::LINTS;
-use crate::shell::{cargo, tell};
-use tally::Tally;
+use crate::shell::{cargo, display};
+use summary::Summary;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Build everything anew: run with empty Go, Cargo, target and testbed directories, and remove them afterwards
+    /// Build everything from scratch: use empty Go, Cargo, target and testbed directories, and remove them afterwards
     #[arg(long)]
     cold: bool,
 
-    /// Run only the tests whose name contains this, and no lints
+    /// Run only the tests whose name contains this, without lints
     #[arg(conflicts_with = "cold")]
     filter: Option<String>,
 }
@@ -31,67 +31,68 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.cold {
         return cold::run();
     }
-    let mut tally = Tally::default();
+    let mut summary = Summary::default();
     if arguments.filter.is_none() {
-        tally.check("generated files", generate::check);
-        for (name, lint) in LINTS {
-            tally.check(name, lint);
+        summary.check("generated files", "comparing CRD, policy, chart and reference with the code", generate::check);
+        for lint in LINTS {
+            summary.check(lint.name, lint.description, lint.run);
         }
     }
     if arguments.filter.is_none()
         && let Err(reason) = RealNode::prepare()
     {
-        tally.skip("tests on a real node", &reason.to_string());
+        summary.skip("tests on a real node", &reason.to_string());
     }
-    // Without it most tests could only say, one after the other, that it is not there.
-    if tally.check("testbed", build_testbed) {
-        cargo_test(arguments.filter.as_deref(), &mut tally)?;
+    // Without the testbed most tests would fail one after the other.
+    let building = "building Kubernetes, Cluster API, KWOK, Helm and promtool (first run only, takes minutes)";
+    if summary.check("testbed", building, build_testbed) {
+        cargo_test(arguments.filter.as_deref(), &mut summary)?;
     }
     if std::env::var_os("CI").is_some_and(|it| it == "true") {
-        tally.refuse_skips();
+        summary.fail_on_skips();
     }
-    println!("\n{tally}");
-    // The count is the last line, so the exit code alone says the rest.
-    if tally.failures() > 0 {
+    println!("\n{summary}");
+    // Exits without an error message, so that the counts are the last line.
+    if summary.failed() > 0 {
         std::process::exit(1)
     }
     Ok(())
 }
 
-/// How many tests of one binary run at once, where the caller does not say.
+/// How many tests of one binary run in parallel.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
-/// Runs every test of the workspace and counts what each binary says of itself.
-fn cargo_test(filter: Option<&str>, tally: &mut Tally) -> Result<()> {
-    println!("\n==> tests");
+/// Runs the tests of the workspace, prints their output and counts their results.
+fn cargo_test(filter: Option<&str>, summary: &mut Summary) -> Result<()> {
+    println!("\n==> tests: compiling and running all tests of the workspace");
     let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     command.args(filter).stdout(Stdio::piped());
-    // Most tests wait for servers rather than for a core.
+    // Most tests wait for servers, not for a core.
     if std::env::var_os(TEST_THREADS).is_none() {
         command.env(TEST_THREADS, "4");
     }
-    let told = tell(&command);
-    let mut child = command.spawn().with_context(|| format!("starting {told}"))?;
-    let output = child.stdout.take().context("the output of cargo test")?;
-    let before = tally.clone();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.with_context(|| format!("reading what {told} prints"))?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        tally.read(&line);
+    let line = display(&command);
+    let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
+    let output = child.stdout.take().context("cargo test has no standard output")?;
+    let before = summary.clone();
+    for printed in BufReader::new(output).split(b'\n') {
+        let printed = printed.with_context(|| format!("cannot read the output of {line}"))?;
+        let printed = String::from_utf8_lossy(&printed);
+        println!("{printed}");
+        summary.parse_line(&printed);
     }
-    let status = child.wait().with_context(|| format!("waiting for {told}"))?;
-    // A binary that crashed, or that did not compile, counts no test of its own.
-    if !status.success() && tally.failures() == before.failures() {
-        tally.fail(&told);
+    let status = child.wait().with_context(|| format!("cannot wait for {line}"))?;
+    // A binary that crashed or did not compile reports no failed test.
+    if !status.success() && summary.failed() == before.failed() {
+        summary.fail(&line);
     }
-    if status.success() && tally.passes() == before.passes() {
-        tally.fail("no test ran: is the filter right?");
+    if status.success() && summary.passed() == before.passed() {
+        summary.fail("no test ran: check the filter");
     }
     Ok(())
 }
 
-/// The Go programs, built once; the longest wait that a newcomer has, so it is shown.
+/// Builds the Go programs with visible progress, unless they are already built.
 fn build_testbed() -> Result<()> {
     let mut printer = ProgressPrinter::new();
     let built = Artifacts::ensure(&mut |progress| printer.show(&progress))?;

@@ -115,7 +115,7 @@ async fn a_hundred_idle_machines_with_live_nodes_cost_no_request_and_an_edit_is_
     let _turn = ONE_AT_A_TIME.lock().await;
     // On its own, so that every request of a controller is one of this controller.
     let testbed = &Testbed::start_with_fleet(ControlPlaneOptions::named("quiet")).await.unwrap();
-    testbed.control_plane().install_all_but_the_controller().await.unwrap();
+    testbed.control_plane().install_without_controller().await.unwrap();
     let test = testbed.namespace("quiet").await;
     testbed.cluster(&test, "edge").await.unwrap();
     let controller = Controller::start_in(testbed, &test).await;

@@ -1,10 +1,9 @@
-//! What we build is what the real Cluster API takes: its webhooks accept it, its controller makes it run, and what the
-//! template says arrives.
+//! The objects that the planner builds for a ScheduledMachine work with the real Cluster API: its webhooks accept them, the
+//! Machine runs, and the values of the template are stored.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::time::Duration;
-
+use fivespot_e2e::TIMEOUT;
 use fivespot_planner::children::{self, MachineVersion, Owner};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{TestNamespace, shared};
@@ -12,8 +11,6 @@ use fivespot_validation::document;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
-
-const SOON: Duration = Duration::from_mins(2);
 
 const MANIFEST: &str = "
 apiVersion: 5spot.finos.org/v1alpha1
@@ -42,14 +39,14 @@ fn api(test: &TestNamespace, object: &Value) -> Api<DynamicObject> {
     test.dynamic_api(&ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
 }
 
-async fn runs_in(version: MachineVersion) {
+async fn create_and_delete(version: MachineVersion) {
     let testbed = shared().await;
     let test = testbed.namespace(&format!("children {}", version.as_str())).await;
     testbed.cluster(&test, "edge").await.unwrap();
     let spec = document::judge(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap().spec;
     let owner = Owner { name: "desk-01", namespace: &test.name, uid: "00000000-0000-0000-0000-000000000001" };
     let mut built = children::build(owner, &spec, version);
-    // The owner does not exist here, and garbage collection would take its children away.
+    // The owner does not exist, so garbage collection would delete its children.
     for child in [&mut built.bootstrap, &mut built.infrastructure, &mut built.machine] {
         child["metadata"].as_object_mut().unwrap().remove("ownerReferences").unwrap();
         let object: DynamicObject = serde_json::from_value(child.clone()).unwrap();
@@ -57,7 +54,7 @@ async fn runs_in(version: MachineVersion) {
     }
 
     let machines = api(&test, &built.machine);
-    let machine = eventually("the Machine runs", SOON, async || {
+    let machine = eventually("the Machine runs", TIMEOUT, async || {
         let machine = machines.get("desk-01-machine").await.map_err(|error| json!(error.to_string()))?;
         if machine.data["status"]["phase"] == "Running" { Ok(machine) } else { Err(machine.data) }
     })
@@ -72,29 +69,31 @@ async fn runs_in(version: MachineVersion) {
         ),
         MachineVersion::V1Beta1 => ("/nodeDrainTimeout", "/nodeVolumeDetachTimeout", "/nodeDeletionTimeout"),
     };
-    let told = |pointer: &str| machine.data["spec"].pointer(pointer).cloned();
+    let field = |pointer: &str| machine.data["spec"].pointer(pointer).cloned();
     let expected = match version {
         MachineVersion::V1Beta2 => [json!(90), json!(600), json!(10)],
         MachineVersion::V1Beta1 => [json!("1m30s"), json!("10m0s"), json!("10s")],
     };
-    assert_eq!([told(drain), told(volumes), told(deletion)], expected.map(Some));
+    assert_eq!([field(drain), field(volumes), field(deletion)], expected.map(Some));
     let labels = machine.metadata.labels.unwrap();
     assert_eq!(labels["team"], "research");
     assert_eq!(labels["cluster.x-k8s.io/cluster-name"], "edge");
     assert_eq!(labels["5spot.finos.org/scheduled-machine"], "desk-01");
     assert_eq!(machine.metadata.annotations.unwrap()["example.com/owner"], "lab 4");
     machines.delete("desk-01-machine", &kube::api::DeleteParams::default()).await.unwrap();
-    eventually("the Machine is gone", SOON, async || machines.get_opt("desk-01-machine").await.unwrap().is_none())
-        .await;
+    eventually("the Machine is deleted", TIMEOUT, async || {
+        machines.get_opt("desk-01-machine").await.unwrap().is_none()
+    })
+    .await;
     test.close().await;
 }
 
 #[tokio::test]
-async fn a_machine_in_the_newest_version_runs_with_all_that_the_template_says() {
-    runs_in(MachineVersion::V1Beta2).await;
+async fn v1beta2_machine_runs_with_all_template_values() {
+    create_and_delete(MachineVersion::V1Beta2).await;
 }
 
 #[tokio::test]
-async fn a_machine_in_the_older_version_runs_with_all_that_the_template_says() {
-    runs_in(MachineVersion::V1Beta1).await;
+async fn v1beta1_machine_runs_with_all_template_values() {
+    create_and_delete(MachineVersion::V1Beta1).await;
 }

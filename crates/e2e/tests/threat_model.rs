@@ -1,20 +1,18 @@
-//! The threat model calls nothing tested that is not.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Every test that the threat model names exists.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
-}
+use fivespot_e2e::{read_repo_file, repo_root};
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(sources(&path));
+            found.extend(rust_files(&path));
         } else if path.extension().is_some_and(|it| it == "rs") {
             found.push(path);
         }
@@ -22,7 +20,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The functions of a file that are run as tests: those behind an attribute that says so.
+/// The functions with a test attribute.
 fn tests_in(source: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut is_test = false;
@@ -41,9 +39,9 @@ fn tests_in(source: &str) -> Vec<&str> {
     found
 }
 
-/// Every test of the repository as `<file>::<function>`.
+/// Every test of the repository, as `<file>::<function>`.
 fn all_tests() -> BTreeSet<String> {
-    let files = ["crates", "xtask"].into_iter().flat_map(|it| sources(&root().join(it)));
+    let files = ["crates", "xtask"].into_iter().flat_map(|it| rust_files(&repo_root().join(it)));
     let mut all = BTreeSet::new();
     for file in files {
         let (name, source) = (file.file_stem().unwrap().to_string_lossy(), fs::read_to_string(&file).unwrap());
@@ -52,31 +50,31 @@ fn all_tests() -> BTreeSet<String> {
     all
 }
 
-/// The names that follow each "tested", up to the end of its parenthesis.
+/// The test names in each `(tested: …)`.
 fn named_in(page: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for claim in page.split("(tested").skip(1).map(|it| it.split(')').next().unwrap()) {
-        let claim_names = claim.strip_prefix(':').unwrap_or_else(|| panic!("no test is named: {claim:?}"));
-        // A line can end anywhere.
+        let claim_names = claim.strip_prefix(':').unwrap_or_else(|| panic!("no test name in {claim:?}"));
+        // Names may be wrapped onto the next line.
         for name in claim_names.split(',').map(str::trim) {
             let bare = name.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
-            names.push(bare.unwrap_or_else(|| panic!("{name:?} is no name of a test")));
+            names.push(bare.unwrap_or_else(|| panic!("{name:?} is not a test name in backticks")));
         }
     }
     names
 }
 
 #[test]
-fn every_test_that_the_threat_model_names_is_there() {
-    let page = fs::read_to_string(root().join("docs/security/threat-model.md")).unwrap();
+fn every_test_named_in_the_threat_model_exists() {
+    let page = read_repo_file("docs/security/threat-model.md");
     let (named, all) = (named_in(&page), all_tests());
-    assert!(named.len() >= 20, "the threat model has lost its tests");
+    assert!(named.len() >= 20, "the threat model names too few tests");
     let missing: Vec<_> = named.iter().filter(|it| !all.contains(**it)).collect();
-    assert_eq!(missing, Vec::<&&str>::new(), "there are no such tests");
+    assert_eq!(missing, Vec::<&&str>::new(), "tests named in the threat model do not exist");
 }
 
 #[test]
-fn only_what_is_run_counts_as_a_test() {
+fn finds_test_functions_and_quoted_names() {
     let source =
         "#[tokio::test]\nasync fn one() {}\nfn two() {}\n#[test]\n#[should_panic]\nfn three() {}\n// fn four()";
     assert_eq!(tests_in(source), ["one", "three"]);

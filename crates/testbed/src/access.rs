@@ -1,11 +1,11 @@
-//! How someone reaches an API server: address, authority and token, in the forms clients want.
+//! Address, certificate authority and token of an API server, as client configuration or kubeconfig.
 
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-/// One user's way to one API server. It holds no connection, so it can be shared between runtimes.
+/// Credentials of one user at one API server. Holds no connection, so runtimes can share it.
 #[derive(Debug, Clone)]
 pub struct Access {
     server: String,
@@ -19,13 +19,13 @@ impl Access {
         Self { server, authority_pem: authority.pem(), authority_der: authority.der(), token }
     }
 
-    /// The same API server, reached with another token.
+    /// The same API server with another token.
     #[must_use]
     pub fn with_token(&self, token: impl Into<String>) -> Self {
         Self { token: token.into(), ..self.clone() }
     }
 
-    /// The same user's way to the same API server, through a proxy before it.
+    /// The same user and API server, through a proxy.
     #[must_use]
     pub fn through(&self, proxy: &crate::fault_proxy::FaultProxy) -> Self {
         Self { server: proxy.server(), ..self.clone() }
@@ -36,36 +36,35 @@ impl Access {
         &self.server
     }
 
-    /// The certificate authority of the server, as PEM.
+    /// The server's certificate authority, as PEM.
     pub fn authority(&self) -> &str {
         &self.authority_pem
     }
 
-    /// The bearer token.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// A client configuration that verifies the server by the run's authority.
+    /// A client configuration that trusts only this run's certificate authority.
     pub fn config(&self) -> Config {
-        let mut config = Config::new(self.server.parse().expect("the address was made from a port number"));
+        let mut config = Config::new(self.server.parse().expect("an address built from a port number is a valid URI"));
         config.root_cert = Some(vec![self.authority_der.clone()]);
         config.auth_info = serde_json::from_value::<AuthInfo>(json!({ "token": self.token }))
             .expect("a token alone is a valid AuthInfo");
         config
     }
 
-    /// A new client, bound to the tokio runtime it is made in.
+    /// A new client, bound to the current tokio runtime.
     pub fn client(&self) -> Client {
-        Client::try_from(self.config()).expect("our own certificate and token make a valid client")
+        Client::try_from(self.config()).expect("a generated certificate and token make a valid client")
     }
 
-    /// A self-contained kubeconfig. It is written as JSON, which is YAML.
+    /// A self-contained kubeconfig, as JSON (a subset of YAML).
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig_of(&json!({ "token": self.token }))
     }
 
-    /// The same for who shows a certificate instead of the token.
+    /// A kubeconfig with a client certificate instead of the token.
     pub(crate) fn kubeconfig_with(&self, identity: &crate::certificates::Identity) -> String {
         self.kubeconfig_of(&json!({
             "client-certificate-data": ByteString(identity.certificate.clone().into_bytes()),

@@ -1,4 +1,4 @@
-//! Accounts of a test's own, that may do what the test says and nothing else.
+//! ServiceAccounts for tests, with exactly the permissions that the test grants.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
@@ -10,7 +10,7 @@ use crate::namespace::TestNamespace;
 use crate::token;
 
 impl TestNamespace {
-    /// A new `ServiceAccount` that may do this, in the namespace of the test.
+    /// Creates a ServiceAccount and grants it these rules in the test's namespace.
     pub async fn account(&self, name: &str, rules: Vec<PolicyRule>) -> Result<Access, kube::Error> {
         let (create, metadata) = (PostParams::default(), named(name));
         let role = Role { metadata: metadata.clone(), rules: Some(rules) };
@@ -22,9 +22,9 @@ impl TestNamespace {
         token::request(&self.access, &self.name, name, None).await
     }
 
-    /// A new `ServiceAccount` of the namespace that may do this everywhere, by a `ClusterRole` of the same name with the
-    /// namespace's before it. [`Self::close`] does not take that one away.
-    pub async fn account_everywhere(&self, name: &str, rules: Vec<PolicyRule>) -> Result<Access, kube::Error> {
+    /// Creates a ServiceAccount and grants it these rules in all namespaces, by the ClusterRole
+    /// `<namespace>-<name>`. [`Self::close`] does not delete that role.
+    pub async fn cluster_wide_account(&self, name: &str, rules: Vec<PolicyRule>) -> Result<Access, kube::Error> {
         let (create, role_name) = (PostParams::default(), format!("{}-{name}", self.name));
         let metadata = named(&role_name);
         let role = ClusterRole { metadata: metadata.clone(), rules: Some(rules), aggregation_rule: None };
@@ -51,9 +51,9 @@ impl TestNamespace {
     }
 }
 
-/// Verbs on resources of one API group; `""` is the core group.
+/// A rule that allows verbs on resources of one API group; `""` is the core group.
 pub fn allow(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
-    let owned = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect();
+    let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(owned(resources)),

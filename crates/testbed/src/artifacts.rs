@@ -1,11 +1,10 @@
-//! The programs a testbed runs, built once from pinned Go modules and kept outside `target/`.
+//! The programs that a testbed runs, built once from pinned Go modules and kept outside `target/`.
 //!
-//! Each module lands in `<cache>/<name>-<hash>/`, the hash being that of everything its build depends on. A directory
-//! of that name is therefore either whole and right or absent: builds happen in a sibling directory that is renamed
-//! into place at the end, under a lock that only one process holds. When all directories are there, nothing is run,
-//! not even `go`.
+//! Each module is built into `<cache>/<name>-<hash>/`, where the hash covers every input of its build. A directory of
+//! that name is always complete: a build writes to a sibling directory and renames it at the end, under a lock that one
+//! process holds. If all directories exist, nothing is executed, not even `go`.
 
-mod build;
+mod builder;
 mod module;
 mod prerequisites;
 mod progress;
@@ -15,10 +14,10 @@ use std::{env, fs, io};
 
 pub use self::progress::{Progress, ProgressPrinter};
 
-use self::build::{Workshop, sweep_unfinished};
+use self::builder::{Builder, remove_unfinished};
 use self::module::{CAPI, GoModule, HELM, KUBE, KWOK, PROMTOOL};
 
-/// Where the programs and the manifests that belong to them are.
+/// Paths of the programs and of the manifests that belong to them.
 #[derive(Debug, Clone)]
 pub struct Artifacts {
     cache: PathBuf,
@@ -27,60 +26,43 @@ pub struct Artifacts {
     kwok: PathBuf,
 }
 
-/// Why the programs are not there.
+/// Why the programs cannot be found or built.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// Neither `FIVESPOT_TESTBED`, `XDG_CACHE_HOME` nor `HOME` says where to keep what is built.
-    #[error("no place for the testbed's programs: set FIVESPOT_TESTBED to a directory that may grow to 1 GB")]
+    /// None of `FIVESPOT_TESTBED`, `XDG_CACHE_HOME` and `HOME` is set.
+    #[error("no cache directory for the testbed: set FIVESPOT_TESTBED to a directory that may grow to 1 GB")]
     NoCacheDirectory,
-    /// A build is needed and there is no Go.
     #[error(
         "`go` was not found, and the testbed's programs are not built yet. Install Go {version} or newer \
-         (https://go.dev/dl, or your distribution's package) and see that `go` is on the PATH; it is needed once"
+         (https://go.dev/dl, or your distribution's package) and put `go` on the PATH; it is needed once"
     )]
     GoMissing {
-        /// The version that go.mod asks for.
+        /// The version that go.mod requires.
         version: String,
     },
-    /// A build is needed and Go is older than the modules, and than the means to fetch a newer one.
+    /// This Go is older than the modules require, and cannot download a newer toolchain.
     #[error("{found} is too old to build the testbed's programs: install Go {version} or newer (https://go.dev/dl)")]
     GoTooOld {
-        /// The version that is there.
         found: String,
-        /// The version that go.mod asks for.
+        /// The version that go.mod requires.
         version: String,
     },
-    /// The Go caches and the result would not fit.
+    /// The Go caches and the programs would not fit.
     #[error(
-        "building the testbed's programs needs {needed_gb} GB of free disk, and {} has {free_gb} GB; \
-         FIVESPOT_TESTBED, GOCACHE and GOMODCACHE may point elsewhere", at.display()
+        "cannot build the testbed's programs: {} has {free_gb} GB of free disk, {needed_gb} GB are needed; \
+         FIVESPOT_TESTBED, GOCACHE and GOMODCACHE select other directories", at.display()
     )]
-    DiskFull {
-        /// The directory whose file system is too full.
-        at: PathBuf,
-        /// What is free there.
-        free_gb: u64,
-        /// What a cold build takes.
-        needed_gb: u64,
-    },
-    /// `go` ran and failed.
-    #[error("building {module} failed: {command}\n{tail}")]
+    DiskFull { at: PathBuf, free_gb: u64, needed_gb: u64 },
+    #[error("cannot build {module}: {command}\n{tail}")]
     BuildFailed {
         /// The module under `crates/testbed/go`.
         module: &'static str,
-        /// What was run.
         command: String,
-        /// The end of its output.
+        /// The last lines of the output.
         tail: String,
     },
-    /// The file system said no.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    #[error("cannot access {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl ArtifactError {
@@ -90,78 +72,75 @@ impl ArtifactError {
 }
 
 impl Artifacts {
-    /// Finds the programs in the cache directory, and builds those that are missing.
-    ///
-    /// The cache directory is `$FIVESPOT_TESTBED`, else `5spot-testbed` in the user's cache directory.
+    /// Finds the programs in the [`cache_directory`] and builds the missing ones.
     pub fn ensure(progress: &mut dyn FnMut(Progress)) -> Result<Self, ArtifactError> {
         Self::ensure_in(&cache_directory()?, progress)
     }
 
-    /// The same, in a given cache directory.
+    /// [`Self::ensure`] in a given cache directory.
     pub fn ensure_in(cache: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Self, ArtifactError> {
-        // Go and the servers are started in directories of their own.
+        // Go and the servers run in other working directories.
         let cache = &std::path::absolute(cache).map_err(ArtifactError::io(cache))?;
         fs::create_dir_all(cache).map_err(ArtifactError::io(cache))?;
         let sources = sources();
-        let workshop = Workshop::new(cache, &sources, "go");
-        sweep_unfinished(cache);
-        workshop.check(&[&KUBE, &CAPI, &KWOK])?;
+        let builder = Builder::new(cache, &sources, "go");
+        remove_unfinished(cache);
+        builder.check(&[&KUBE, &CAPI, &KWOK])?;
         Ok(Self {
             cache: cache.clone(),
-            kube: workshop.ensure(&KUBE, progress)?,
-            capi: workshop.ensure(&CAPI, progress)?,
-            kwok: workshop.ensure(&KWOK, progress)?,
+            kube: builder.ensure(&KUBE, progress)?,
+            capi: builder.ensure(&CAPI, progress)?,
+            kwok: builder.ensure(&KWOK, progress)?,
         })
     }
 
-    /// Helm, which no testbed needs: built when somebody asks for it.
+    /// The path of `helm`. Built by the first call, because most tests do not need it.
     pub fn helm(&self, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
         Ok(self.on_demand(&HELM, progress)?.join(HELM.program))
     }
 
-    /// Prometheus' `promtool`, and beside it in `crds` the kinds of the Prometheus operator: built when somebody asks.
+    /// The path of `promtool`; `crds` beside it holds the CRDs of the Prometheus operator. Built by the first call.
     pub fn promtool(&self, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
         Ok(self.on_demand(&PROMTOOL, progress)?.join(PROMTOOL.program))
     }
 
     fn on_demand(&self, module: &GoModule, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
         let sources = sources();
-        let workshop = Workshop::new(&self.cache, &sources, "go");
-        workshop.check(&[module])?;
-        workshop.ensure(module, progress)
+        let builder = Builder::new(&self.cache, &sources, "go");
+        builder.check(&[module])?;
+        builder.ensure(module, progress)
     }
 
-    /// The directory that holds programs and runs.
+    /// The cache directory, which holds programs and run directories.
     pub fn cache(&self) -> &Path {
         &self.cache
     }
 
-    /// One of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl.
+    /// The path of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl.
     pub fn kubernetes(&self, component: &str) -> PathBuf {
         self.kube.join(component)
     }
 
-    /// The Cluster API core manager.
+    /// The path of the Cluster API core manager.
     pub fn cluster_api(&self) -> PathBuf {
         self.capi.join(CAPI.program)
     }
 
-    /// Cluster API's `CustomResourceDefinitions`, one per file, as published.
+    /// The directory of Cluster API's CustomResourceDefinitions, one per file, as published.
     pub fn cluster_api_crds(&self) -> PathBuf {
         self.capi.join("crds")
     }
 
-    /// Cluster API's webhook configurations, as published.
+    /// The file with Cluster API's webhook configurations, as published.
     pub fn cluster_api_webhooks(&self) -> PathBuf {
         self.capi.join("webhooks.yaml")
     }
 
-    /// KWOK.
     pub fn kwok(&self) -> PathBuf {
         self.kwok.join(KWOK.program)
     }
 
-    /// The stages that make KWOK's Nodes Ready and its Pods run, complete and go.
+    /// The directory of the KWOK stages that make Nodes Ready and let Pods run, complete and terminate.
     pub fn kwok_stages(&self) -> PathBuf {
         self.kwok.join("stages")
     }
@@ -172,7 +151,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("go")
 }
 
-/// Where what is built is kept: `$FIVESPOT_TESTBED`, else `5spot-testbed` in the user's cache directory.
+/// `$FIVESPOT_TESTBED`, or `5spot-testbed` in the user's cache directory.
 pub fn cache_directory() -> Result<PathBuf, ArtifactError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("FIVESPOT_TESTBED")

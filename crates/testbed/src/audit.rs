@@ -1,4 +1,4 @@
-//! The API server's audit log: who asked for what, in which order.
+//! The API server's audit log: which user sent which request, in which order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,48 +18,46 @@ pub struct AuditLog {
     path: PathBuf,
 }
 
-/// A place in the log: what was written before it is not read again.
+/// A position in the log, for [`AuditLog::since`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuditMark(usize);
 
-/// One request, as the API server saw it.
+/// One stage of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Who asked: a user name, or `system:serviceaccount:<namespace>:<name>`.
+    /// The user name, for a ServiceAccount `system:serviceaccount:<namespace>:<name>`.
     pub user: String,
     /// get, list, watch, create, update, patch, delete or deletecollection.
     pub verb: String,
-    /// The API group, empty for the core group and for requests that name no resource.
+    /// The API group, empty for the core group and for non-resource requests.
     pub group: String,
-    /// The plural of the kind, empty for requests that name none.
+    /// The plural of the kind, empty for non-resource requests.
     pub resource: String,
-    /// `status`, `eviction`, `token`…, empty without one.
+    /// `status`, `eviction`, `token`…, or empty.
     pub subresource: String,
-    /// The namespace, empty without one.
+    /// Empty for cluster-scoped resources.
     pub namespace: String,
-    /// The object's name, empty without one. A create has it only if the path or the stored object told it.
+    /// May be empty, also for a create: then neither the path nor the stored object has it.
     pub name: String,
-    /// The HTTP status code, 0 if there was none.
+    /// The HTTP status code, 0 without a response.
     pub code: u16,
     /// `ResponseStarted` (watches), `ResponseComplete` or `Panic`.
     pub stage: String,
-    /// When the API server got the request.
+    /// When the API server received the request.
     pub received: Timestamp,
     /// When this stage was reached.
     pub at: Timestamp,
-    /// What the client calls itself.
     pub user_agent: String,
-    /// The request's path and query.
+    /// Path and query.
     pub uri: String,
 }
 
 impl AuditEntry {
-    /// Whether the request meant to change something.
     pub fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
-    /// Whether it got what it wanted.
+    /// Whether the status code is 2xx.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code)
     }
@@ -79,17 +77,16 @@ impl AuditLog {
         Self { path }
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The present end of the log.
+    /// The current end of the log.
     pub fn mark(&self) -> AuditMark {
         AuditMark(fs::metadata(&self.path).map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX)))
     }
 
-    /// Every finished request, in the order in which they finished.
+    /// Every request, in the order in which they finished.
     pub fn entries(&self) -> Entries {
         self.since(AuditMark(0))
     }
@@ -101,10 +98,10 @@ impl AuditLog {
         Entries(new.split(|byte| *byte == b'\n').filter_map(parse).collect())
     }
 
-    /// Waits until the log has caught up with what was answered before this call.
+    /// Waits until the log contains every request that was answered before this call.
     ///
-    /// An entry is written just after its answer is sent, so a test that reads the log at once may miss the last ones.
-    /// This sends a request of its own and waits until that one is in the log.
+    /// The API server writes an entry shortly after it sends the response, so a test that reads the log immediately may
+    /// miss the last entries. This method sends a request and waits until the log contains it.
     pub async fn caught_up(&self, client: &Client) {
         let mark = self.mark();
         let name = format!("audit-mark-{}", mark.0);
@@ -117,48 +114,43 @@ impl AuditLog {
     }
 }
 
-/// Audit entries, and ways to pick some of them.
+/// A list of audit entries with filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entries(pub Vec<AuditEntry>);
 
 impl Entries {
-    /// Those that satisfy a condition.
     #[must_use]
     pub fn filter(self, condition: impl Fn(&AuditEntry) -> bool) -> Self {
         Self(self.0.into_iter().filter(condition).collect())
     }
 
-    /// Those of one user.
     #[must_use]
     pub fn by(self, user: &str) -> Self {
         self.filter(|entry| entry.user == user)
     }
 
-    /// Those in one namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
         self.filter(|entry| entry.namespace == namespace)
     }
 
-    /// Those on a target: `machines` (any subresource too), or `machines/status`.
+    /// Requests on `machines` (including subresources) or on `machines/status`.
     #[must_use]
     pub fn on(self, target: &str) -> Self {
         self.filter(|entry| if target.contains('/') { entry.target() == target } else { entry.resource == target })
     }
 
-    /// Those that meant to change something.
     #[must_use]
     pub fn writes(self) -> Self {
         self.filter(AuditEntry::is_write)
     }
 
-    /// Those that got what they wanted.
     #[must_use]
     pub fn succeeded(self) -> Self {
         self.filter(AuditEntry::succeeded)
     }
 
-    /// The users among them, each once, sorted.
+    /// The distinct users, sorted.
     pub fn users(&self) -> Vec<&str> {
         let mut users: Vec<&str> = self.0.iter().map(|entry| entry.user.as_str()).collect();
         users.sort_unstable();
@@ -166,18 +158,16 @@ impl Entries {
         users
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// `None` for a line that the API server is still writing.
+/// Returns `None` for a line that the API server is still writing.
 fn parse(line: &[u8]) -> Option<AuditEntry> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -220,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_tells_who_did_what_to_which_object() {
+    fn entry_has_user_verb_and_object() {
         let (_file, log) = log_of(LINE);
         let entries = log.entries().by("cluster-api").on("machines/status").in_namespace("n").writes().succeeded();
         assert_eq!(entries.users(), ["cluster-api"]);
@@ -229,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_still_being_written_is_left_for_later() {
+    fn incomplete_line_is_ignored() {
         let (_file, log) = log_of(&format!("{LINE}\n{}", &LINE[..100]));
         assert_eq!(log.entries().len(), 1);
     }
 
     #[test]
-    fn what_was_before_the_mark_is_not_seen() {
+    fn since_skips_entries_before_the_mark() {
         let (file, log) = log_of(&format!("{LINE}\n"));
         let mark = log.mark();
         assert!(log.since(mark).is_empty());

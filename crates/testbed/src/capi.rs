@@ -1,4 +1,4 @@
-//! The real Cluster API core manager, with its CRDs, conversion and admission webhooks, outside of any cluster.
+//! The real Cluster API core manager as a process, with its CRDs, conversion and admission webhooks.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::ports::Port;
 use crate::process::Process;
 use crate::readiness::{ATTEMPTS, await_start, await_success, plain_client};
 
-/// The group of Cluster, Machine and the like.
+/// The API group of Cluster and Machine.
 pub const GROUP: &str = "cluster.x-k8s.io";
 
-/// A kind of Cluster API's core group, in the version it is stored in.
+/// A kind of Cluster API's core group, in the storage version.
 pub(crate) fn core_kind(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta2", kind))
 }
@@ -32,14 +32,14 @@ pub struct ClusterApi {
     _ports: [Port; 2],
 }
 
-/// Where the API server finds the manager's webhooks, and whom it trusts there.
+/// The manager's webhook endpoint, and the authority that signed its certificate.
 struct Webhooks {
     port: u16,
     authority: ByteString,
 }
 
 impl ClusterApi {
-    /// Installs Cluster API in a control plane and returns when its webhooks answer.
+    /// Installs Cluster API in a control plane and waits until its webhooks respond.
     pub async fn start(plane: &ControlPlane) -> Result<Self, StartError> {
         manifest::bind_user(&plane.client(), CLUSTER_API, "cluster-admin").await?;
         let mut attempt = 1;
@@ -51,7 +51,6 @@ impl ClusterApi {
         }
     }
 
-    /// The manager's process.
     pub fn process(&self) -> &Process {
         &self.manager
     }
@@ -82,9 +81,9 @@ async fn start_once(plane: &ControlPlane) -> Result<ClusterApi, StartError> {
         .arg(format!("--webhook-port={webhook_port}"))
         .arg(format!("--health-addr=127.0.0.1:{health_port}"))
         .args(["--diagnostics-address=0", "--insecure-diagnostics=true", "--leader-elect=false"])
-        // It would look at each object once a second at most, and every test would wait for that, several times.
+        // The rate limit of one reconcile per object and second would slow down every test.
         .arg("--feature-gates=ReconcilerRateLimiting=false")
-        // A client that throttles itself would be measured in place of the one under test.
+        // With the default client-side throttling, benchmarks would measure the manager, not the controller.
         .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
         .args(["--clustercache-client-qps=200", "--clustercache-client-burst=400"]);
     let mut manager = Process::spawn("cluster-api", &mut command, &plane.logs())?;
@@ -100,7 +99,7 @@ impl Webhooks {
     }
 }
 
-/// The published CRDs, labelled with the contracts they follow, and converting through our webhook.
+/// The published CRDs with contract labels and this manager's conversion webhook.
 fn build_crds(directory: &Path, webhooks: &Webhooks) -> Result<Vec<Value>, StartError> {
     let mut crds = Vec::new();
     for entry in fs::read_dir(directory).map_err(StartError::io(directory))? {
@@ -136,13 +135,12 @@ async fn apply_webhooks(client: &Client, file: &Path, webhooks: &Webhooks) -> Re
     Ok(())
 }
 
-/// A Cluster that is only tried passes the mutating and the validating webhook.
+/// Waits until a dry-run create of a Cluster passes the mutating and the validating webhook.
 async fn await_webhooks(manager: &mut Process, client: &Client) -> Result<(), StartError> {
     let clusters: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &core_kind("Cluster"));
     let control_plane = json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "Any", "name": "any" });
     let trial = DynamicObject::new("trial", &core_kind("Cluster"))
         .data(json!({ "spec": { "controlPlaneRef": control_plane } }));
-    let only_try = PostParams { dry_run: true, field_manager: None };
-    await_start(manager, async || clusters.create(&only_try, &trial).await.map(drop).map_err(|error| error.to_string()))
-        .await
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    await_start(manager, async || clusters.create(&dry_run, &trial).await.map(drop)).await
 }

@@ -1,11 +1,11 @@
-//! The certificates of a run: one authority, and what it signs.
+//! The certificate authority of a run, and the certificates that it signs.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 
-/// Signs the certificates of one run. Its key never leaves this process.
+/// The certificate authority of one run. Its key never leaves this process.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -25,26 +25,26 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    /// The authority's certificate, for those who shall trust it.
+    /// The authority's certificate as PEM.
     pub(crate) fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// The same as DER.
+    /// The authority's certificate as DER.
     pub(crate) fn der(&self) -> Vec<u8> {
         self.issuer.der().to_vec()
     }
 
-    /// A certificate for a server on the loopback address.
-    pub(crate) fn server(&self, also_known_as: &[&str]) -> Result<Identity, rcgen::Error> {
-        let names = ["127.0.0.1", "localhost"].iter().chain(also_known_as).map(|name| (*name).to_owned());
+    /// A serving certificate for the loopback address and further names.
+    pub(crate) fn server(&self, more_names: &[&str]) -> Result<Identity, rcgen::Error> {
+        let names = ["127.0.0.1", "localhost"].iter().chain(more_names).map(|name| (*name).to_owned());
         let mut params = CertificateParams::new(names.collect::<Vec<_>>())?;
         params.distinguished_name.push(DnType::CommonName, "testbed server");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
 
-    /// A certificate for a client, whom the API server knows by this name and in this group.
+    /// A client certificate for a user in one group.
     pub(crate) fn client(&self, name: &str, group: &str) -> Result<Identity, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);

@@ -1,4 +1,4 @@
-//! A Cluster that Cluster API trusts: infrastructure, control plane and kubeconfig in place.
+//! Creates a Cluster with infrastructure, control plane and kubeconfig, ready for Machines.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::wait::try_eventually;
 
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
-/// Makes the Cluster `name` in a namespace and waits until Cluster API says that its infrastructure is provisioned and
-/// its control plane initialized. Its machines join `workload`, which may be the management cluster itself.
+/// Creates the Cluster `name` and waits until Cluster API reports its infrastructure as provisioned and its control plane
+/// as initialized. Its machines join `workload`.
 pub(crate) async fn create(
     provider: &Provider,
     namespace: &TestNamespace,
     name: &str,
-    workload: Home<'_>,
+    workload: Workload<'_>,
 ) -> Result<(), StartError> {
     let plane = match workload {
-        Home::Itself(plane) => plane,
-        Home::Elsewhere(plane) => {
-            provider.join_elsewhere(&namespace.name, name, plane).await?;
+        Workload::Management(plane) => plane,
+        Workload::Separate(plane) => {
+            provider.set_workload_cluster(&namespace.name, name, plane).await?;
             plane
         }
     };
-    let doing = |what: &str| StartError::api(format!("creating {what} of Cluster {name}"));
+    let cannot_create = |what: &str| StartError::api(format!("create {what} of Cluster {name}"));
     let access = plane.access(WORKLOAD_ADMIN).ok_or_else(|| StartError::UnknownUser { name: WORKLOAD_ADMIN.into() })?;
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {
@@ -43,14 +43,16 @@ pub(crate) async fn create(
     }))
     .expect("the literal above is a Secret");
     let create = PostParams::default();
-    namespace.api::<Secret>().create(&create, &secret).await.map_err(doing("the kubeconfig Secret"))?;
+    namespace.api::<Secret>().create(&create, &secret).await.map_err(cannot_create("the kubeconfig Secret"))?;
 
     let (host, port) = endpoint(access.server());
-    let ground = json!({ "spec": { "controlPlaneEndpoint": { "host": host, "port": port } } });
-    create_provider_object(namespace, &REMOTE_CLUSTER, name, ground).await.map_err(doing("the RemoteCluster"))?;
+    let infrastructure = json!({ "spec": { "controlPlaneEndpoint": { "host": host, "port": port } } });
+    create_provider_object(namespace, &REMOTE_CLUSTER, name, infrastructure)
+        .await
+        .map_err(cannot_create("the RemoteCluster"))?;
     create_provider_object(namespace, &K0SMOTRON_CONTROL_PLANE, name, json!({ "spec": {} }))
         .await
-        .map_err(doing("the K0smotronControlPlane"))?;
+        .map_err(cannot_create("the K0smotronControlPlane"))?;
 
     let reference = |kind: &ProviderKind| json!({ "apiGroup": kind.group, "kind": kind.kind, "name": name });
     let cluster = DynamicObject::new(name, &core_kind("Cluster")).data(json!({ "spec": {
@@ -58,16 +60,15 @@ pub(crate) async fn create(
         "controlPlaneRef": reference(&K0SMOTRON_CONTROL_PLANE),
     } }));
     let clusters = namespace.dynamic_api(&core_kind("Cluster"));
-    clusters.create(&create, &cluster).await.map_err(doing("the Cluster"))?;
+    clusters.create(&create, &cluster).await.map_err(cannot_create("the Cluster"))?;
     await_initialized(&clusters, name).await
 }
 
-/// Where a Cluster's machines join.
-pub(crate) enum Home<'a> {
-    /// The control plane that manages them.
-    Itself(&'a ControlPlane),
-    /// Another one.
-    Elsewhere(&'a ControlPlane),
+/// The workload cluster, which a Cluster's machines join.
+pub(crate) enum Workload<'a> {
+    /// The management cluster itself.
+    Management(&'a ControlPlane),
+    Separate(&'a ControlPlane),
 }
 
 async fn await_initialized(clusters: &Api<DynamicObject>, name: &str) -> Result<(), StartError> {
@@ -75,11 +76,15 @@ async fn await_initialized(clusters: &Api<DynamicObject>, name: &str) -> Result<
     try_eventually(&what, READY_WITHIN, async || {
         let cluster = clusters.get(name).await.map_err(|error| json!(error.to_string()))?;
         let status = &cluster.data["status"];
-        let has = |flag: &str| status["initialization"][flag] == json!(true);
-        if has("infrastructureProvisioned") && has("controlPlaneInitialized") { Ok(()) } else { Err(status.clone()) }
+        let is_set = |flag: &str| status["initialization"][flag] == json!(true);
+        if is_set("infrastructureProvisioned") && is_set("controlPlaneInitialized") {
+            Ok(())
+        } else {
+            Err(status.clone())
+        }
     })
     .await
-    .map_err(StartError::Wait)
+    .map_err(StartError::from)
 }
 
 async fn create_provider_object(

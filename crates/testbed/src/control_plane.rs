@@ -1,4 +1,4 @@
-//! A real control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback ports.
+//! A control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback ports.
 
 mod credentials;
 mod error;
@@ -18,7 +18,7 @@ pub use self::error::StartError;
 pub use self::options::{ControlPlaneOptions, User};
 
 use self::credentials::Credentials;
-use self::servers::{Blueprint, PortNumbers};
+use self::servers::{PortNumbers, ServerConfig};
 use self::startup::Started;
 use crate::access::Access;
 use crate::artifacts::Artifacts;
@@ -28,15 +28,15 @@ use crate::process::{GRACE, Process, Signal};
 use crate::readiness::{ATTEMPTS, await_success};
 use crate::run_dir::RunDir;
 
-/// The user that may do everything.
+/// The cluster administrator.
 pub const ADMIN: &str = "admin";
-/// The user that Cluster API's manager runs as.
+/// The user of the Cluster API manager.
 pub const CLUSTER_API: &str = "cluster-api";
-/// The user that the simulated provider runs as.
+/// The user of the simulated provider.
 pub const SIMULATED_PROVIDER: &str = "simulated-provider";
-/// The user that KWOK runs as.
+/// The user of KWOK.
 pub const KWOK: &str = "kwok";
-/// The user, allowed everything, in the kubeconfig Secrets of workload clusters.
+/// The administrator in the kubeconfig Secrets of workload clusters.
 pub const WORKLOAD_ADMIN: &str = "workload-admin";
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
@@ -45,38 +45,37 @@ const API_SERVER: &str = "kube-apiserver";
 
 /// A running control plane. Dropping it kills its servers; the logs stay in the run directory.
 ///
-/// It holds addresses and tokens, never a client: a client lives and dies with the tokio runtime it was made in, and a
-/// control plane outlives the runtimes of many tests.
+/// It holds addresses and tokens but no client: a client is bound to one tokio runtime, and every test has its own.
 pub struct ControlPlane {
-    // In the order of the fields things are dropped: servers first, their ports and data after them.
+    // Fields are dropped in this order: the servers before their ports and data.
     servers: Mutex<Vec<Process>>,
     admin: Access,
     tokens: BTreeMap<String, String>,
-    blueprint: Blueprint,
+    config: ServerConfig,
     numbers: PortNumbers,
     _ports: [Port; 3],
     run: RunDir,
 }
 
 impl ControlPlane {
-    /// Starts the servers, building them first if that was never done, and returns when they serve.
+    /// Starts the servers and waits until they are ready. Builds them if necessary.
     ///
     /// # Guarantees
-    /// When this returns, the API server is ready and, unless left out, the controller manager works. The servers end
-    /// when the value is dropped and when this process dies, however it dies.
+    /// When this returns, the API server is ready and the controller manager, unless disabled, is working. The servers
+    /// are killed when the value is dropped and when this process dies, even by SIGKILL.
     pub async fn start(options: ControlPlaneOptions) -> Result<Self, StartError> {
         let artifacts = startup::ensure_artifacts().await?;
         let run = RunDir::create(artifacts.cache(), &options.name).map_err(StartError::io(artifacts.cache()))?;
         let certificates = run.subdirectory("certificates").map_err(StartError::io(run.path()))?;
         let credentials = Credentials::write(&certificates, &options.users)?;
         let tokens = credentials.tokens.clone();
-        let blueprint = Blueprint { artifacts, options, credentials, run: run.path().to_owned() };
+        let config = ServerConfig { artifacts, options, credentials, run: run.path().to_owned() };
         let mut attempt = 1;
         loop {
-            match startup::start_servers(&blueprint, &tokens, &run).await {
+            match startup::start_servers(&config, &tokens, &run).await {
                 Ok(Started { servers, admin, ports, numbers }) => {
                     let servers = Mutex::new(servers);
-                    return Ok(Self { servers, admin, tokens, blueprint, numbers, _ports: ports, run });
+                    return Ok(Self { servers, admin, tokens, config, numbers, _ports: ports, run });
                 }
                 Err(error) if error.is_port_taken() && attempt < ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
@@ -84,103 +83,100 @@ impl ControlPlane {
         }
     }
 
-    /// A new client as admin, for the current tokio runtime.
+    /// A new admin client, bound to the current tokio runtime.
     pub fn client(&self) -> Client {
         self.admin.client()
     }
 
-    /// How to reach the API server as admin.
+    /// Credentials of the administrator.
     pub fn admin(&self) -> &Access {
         &self.admin
     }
 
-    /// How to reach the API server as one of its users; `None` if it was not started with such a user.
+    /// Credentials of a user; `None` if the control plane was started without that user.
     pub fn access(&self, user: &str) -> Option<Access> {
         self.tokens.get(user).map(|token| self.admin.with_token(token))
     }
 
-    /// Writes a kubeconfig into the run directory, `name` being its file's name, and gives its path.
+    /// Writes `<name>.kubeconfig` into the run directory and returns its path.
     pub fn write_kubeconfig(&self, name: &str, access: &Access) -> Result<PathBuf, StartError> {
         startup::write_kubeconfig(&self.run, name, access)
     }
 
-    /// The path of a kubeconfig for one of the users the control plane was started with.
+    /// Writes the kubeconfig of a user and returns its path.
     pub fn kubeconfig_for(&self, user: &str) -> Result<PathBuf, StartError> {
         let access = self.access(user).ok_or_else(|| StartError::UnknownUser { name: user.to_owned() })?;
         self.write_kubeconfig(user, &access)
     }
 
-    /// Who signs its certificates.
     pub(crate) fn authority(&self) -> &crate::certificates::Authority {
-        &self.blueprint.credentials.authority
+        &self.config.credentials.authority
     }
 
     /// Whether it was started with [`ControlPlaneOptions::for_real_nodes`].
-    pub(crate) fn takes_real_nodes(&self) -> bool {
-        self.blueprint.options.pods == options::Pods::OnRealNodes
+    pub(crate) fn accepts_real_nodes(&self) -> bool {
+        self.config.options.pods == options::Pods::OnRealNodes
     }
 
-    /// What the API server was asked, by whom.
     pub fn audit(&self) -> AuditLog {
-        AuditLog::at(self.blueprint.audit_log())
+        AuditLog::at(self.config.audit_log())
     }
 
-    /// Logs, certificates, kubeconfigs and the audit log of this run.
+    /// The directory with logs, certificates, kubeconfigs and the audit log.
     pub fn run_dir(&self) -> &RunDir {
         &self.run
     }
 
-    /// Where its servers write their logs; a program under test may write its own there.
+    /// The log directory of the servers, also for the logs of programs under test.
     pub fn logs(&self) -> PathBuf {
         self.run.path().join("logs")
     }
 
-    /// The programs it runs on.
     pub fn artifacts(&self) -> &Artifacts {
-        &self.blueprint.artifacts
+        &self.config.artifacts
     }
 
-    /// The process ids of its servers.
+    /// Process IDs of the servers.
     pub fn pids(&self) -> Vec<u32> {
         self.servers().iter().map(Process::pid).collect()
     }
 
-    /// Fails, with the end of its log, if a server has ended by itself.
+    /// Fails, with the end of the log, if a server has exited.
     pub fn check_alive(&self) -> Result<(), StartError> {
         self.servers().iter_mut().try_for_each(|server| Ok(server.check_alive()?))
     }
 
-    /// Kills the API server: from now on connections are refused. [`Self::start_api_server`] brings it back.
+    /// Kills the API server: connections are refused until [`Self::start_api_server`].
     pub fn kill_api_server(&self) {
         self.servers().retain(|server| server.name() != API_SERVER);
     }
 
-    /// Starts a killed API server again, at the same address and with the same data, and waits until it is ready.
+    /// Restarts the API server with the same address and data, and waits until it is ready.
     pub async fn start_api_server(&self) -> Result<(), StartError> {
         self.kill_api_server();
-        let mut server = Process::spawn(API_SERVER, &mut self.blueprint.api_server(self.numbers), &self.logs())?;
+        let mut server = Process::spawn(API_SERVER, &mut self.config.api_server(self.numbers), &self.logs())?;
         let ready = await_success(&mut server, &self.client(), "/readyz").await;
         self.servers().push(server);
         ready
     }
 
-    /// Sends a signal to the API server: SIGSTOP leaves its clients without an answer until SIGCONT.
+    /// Sends a signal to the API server. After SIGSTOP requests hang until SIGCONT.
     pub fn signal_api_server(&self, signal: Signal) -> io::Result<()> {
         self.servers().iter().filter(|server| server.name() == API_SERVER).try_for_each(|server| server.signal(signal))
     }
 
-    /// Ends the servers in order, giving each a while. Dropping the control plane is the quicker way.
+    /// Stops the servers in order with SIGTERM. Dropping the control plane is faster.
     pub async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || {
             let servers = std::mem::take(&mut *self.servers());
             servers.into_iter().rev().for_each(|server| server.stop(GRACE));
         });
-        // It fails only if the runtime is shutting down, and then the servers are dropped with it.
+        // Fails only if the runtime is shutting down, which drops the servers.
         let _ = stopped.await;
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Process>> {
-        self.servers.lock().expect("no holder panics")
+        self.servers.lock().expect("no thread panics while holding the lock")
     }
 }
 

@@ -1,60 +1,59 @@
-//! A proxy before an API server that kills a program right after the write of your choice, loses its answer, holds one
-//! of the two back, or refuses it in the API server's place. It speaks HTTP/1.1 only.
+//! A proxy in front of an API server that injects a fault at a chosen write: it kills the client right after the write,
+//! drops or holds the response, holds the request, or rejects it. HTTP/1.1 only.
 //!
-//! Writes are let through one at a time, each when the one before has been answered. So "after the third write" is one
-//! moment and not several: the third has been carried out, the fourth has not been heard of, and whoever sent the third
-//! has not got its answer.
+//! Writes are forwarded one at a time, each after the response to the previous one. So "after the third write" is one
+//! well-defined moment: the API server has executed the third, has not received the fourth, and the client has not
+//! received the response to the third.
 
-mod killing;
-mod ledger;
-mod serving;
+mod faults;
+mod kill;
+mod server;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use http::StatusCode;
 use tokio::sync::oneshot;
 
-pub use self::ledger::Write;
+pub use self::faults::Write;
 
-use self::ledger::{Ledger, Mishap, Refusal};
+use self::faults::{Fault, Faults, Rejection};
 use crate::control_plane::{ControlPlane, StartError};
 
-/// A running proxy, with a thread and a runtime of its own. It ends when dropped.
+/// A running proxy with its own thread and runtime. Stops when dropped.
 ///
 /// # Guarantees
-/// Writes (POST, PUT, PATCH, DELETE) of a client that calls itself `5spot/…` or `5spot-reclaim-agent/…` are counted, Events
-/// aside. After a kill no request is passed on that comes from a connection of the time before it.
+/// Counts writes (POST, PUT, PATCH, DELETE) except Events of clients whose user agent starts with `5spot/` or
+/// `5spot-reclaim-agent/`. After a kill, no request is forwarded on a connection that was accepted before it.
 ///
 /// # Assumptions
-/// One program at a time counts: two that call themselves so are counted together.
+/// Only one such program uses the proxy at a time: writes are counted per proxy, not per client.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    ledger: Arc<Ledger>,
+    faults: Arc<Faults>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FaultProxy {
-    /// Starts a proxy before the API server of a control plane, under the same authority.
+    /// Starts a proxy for the API server of a control plane, with a certificate of the same authority.
     pub fn start(plane: &ControlPlane) -> Result<Self, StartError> {
-        let here = Path::new("the fault proxy");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(StartError::io(here))?;
-        listener.set_nonblocking(true).map_err(StartError::io(here))?;
-        let address = listener.local_addr().map_err(StartError::io(here))?;
+        let cannot_start = || StartError::listen("the fault proxy");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot_start())?;
+        listener.set_nonblocking(true).map_err(cannot_start())?;
+        let address = listener.local_addr().map_err(cannot_start())?;
         let identity = plane.authority().server(&[])?;
         let upstream = plane.admin().clone();
-        let ledger = Arc::new(Ledger::default());
+        let faults = Arc::new(Faults::default());
         let (stop, stopped) = oneshot::channel();
-        let kept = Arc::clone(&ledger);
+        let shared = Arc::clone(&faults);
         let thread = std::thread::Builder::new()
             .name("fault-proxy".to_owned())
-            .spawn(move || serving::run(listener, &identity, &upstream, &kept, stopped))
-            .map_err(StartError::io(here))?;
-        Ok(Self { address, ledger, stop: Some(stop), thread: Some(thread) })
+            .spawn(move || server::run(listener, &identity, &upstream, &shared, stopped))
+            .map_err(cannot_start())?;
+        Ok(Self { address, faults, stop: Some(stop), thread: Some(thread) })
     }
 
     /// `https://127.0.0.1:<port>`.
@@ -62,51 +61,50 @@ impl FaultProxy {
         format!("https://{}", self.address)
     }
 
-    /// The writes that were answered so far, in order.
+    /// The counted writes that were answered so far, in order.
     pub fn writes(&self) -> Vec<Write> {
-        self.ledger.writes()
+        self.faults.writes()
     }
 
-    /// Kills a process, by SIGKILL, when the `nth` write from now on has been answered. It never gets that answer, and
-    /// nothing it has sent meanwhile is passed on.
+    /// Kills a process with SIGKILL after the API server has answered the `nth` write from now. The process does not
+    /// receive that response, and none of its later requests is forwarded.
     pub fn kill_after(&self, nth: usize, pid: u32) {
-        self.ledger.arm(nth, Mishap::Kill(pid));
+        self.faults.arm(nth, Fault::Kill(pid));
     }
 
-    /// Ends the connection of whoever sends the `nth` write from now on when it has been carried out, without an answer.
-    pub fn lose_answer_of(&self, nth: usize) {
-        self.ledger.arm(nth, Mishap::LoseAnswer);
+    /// Closes the connection instead of forwarding the response to the `nth` write from now.
+    pub fn drop_response_of(&self, nth: usize) {
+        self.faults.arm(nth, Fault::DropResponse);
     }
 
-    /// Holds the answer to the `nth` write from now on, when it has been carried out, until [`Self::release`].
-    pub fn hold_answer_of(&self, nth: usize) {
-        self.ledger.arm(nth, Mishap::HoldAnswer);
+    /// Holds the response to the `nth` write from now until [`Self::release`].
+    pub fn hold_response_of(&self, nth: usize) {
+        self.faults.arm(nth, Fault::HoldResponse);
     }
 
-    /// Keeps the `nth` write from now on from the API server until [`Self::release`].
+    /// Holds the `nth` write from now until [`Self::release`]; the API server does not receive it before.
     pub fn hold_request_of(&self, nth: usize) {
-        self.ledger.arm(nth, Mishap::HoldRequest);
+        self.faults.arm(nth, Fault::HoldRequest);
     }
 
-    /// Whether a write has come that is kept from the API server.
+    /// Whether a request is being held.
     pub fn holds_request(&self) -> bool {
-        self.ledger.holds_request()
+        self.faults.holds_request()
     }
 
-    /// Lets the write or the answer go that is held.
+    /// Forwards the held request or response.
     pub fn release(&self) {
-        self.ledger.release();
+        self.faults.release();
     }
 
-    /// Refuses the next writes, so many of them, with this status and the request to wait for so many seconds. The API
-    /// server does not get them.
-    pub fn refuse(&self, times: usize, status: StatusCode, retry_after: Option<u32>) {
-        self.ledger.refuse(times, Refusal { status, retry_after });
+    /// Rejects the next `times` writes with `status` and `Retry-After`. The API server does not receive them.
+    pub fn reject_next(&self, times: usize, status: StatusCode, retry_after: Option<u32>) {
+        self.faults.reject_next(times, Rejection { status, retry_after });
     }
 
-    /// Kills nobody, loses nothing and refuses nothing.
-    pub fn spare(&self) {
-        self.ledger.disarm();
+    /// Removes the armed fault and rejection.
+    pub fn clear_faults(&self) {
+        self.faults.clear();
     }
 }
 
@@ -114,7 +112,7 @@ impl Drop for FaultProxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the proxy has been printed by its thread.
+            // The thread has already printed its panic, if any.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! KWOK: Nodes that are Ready, with leases, and Pods that run and go, without any machine.
+//! KWOK: simulates Nodes with leases and the Pods on them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::ports::Port;
 use crate::process::Process;
 use crate::readiness::{ATTEMPTS, await_success, plain_client};
 
-/// The annotation, with its value, of a Node that KWOK keeps alive.
+/// Annotation key and value of the Nodes that KWOK simulates.
 pub const FAKE_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
-/// A running KWOK, for one control plane. It acts as the user `kwok`.
+/// A running KWOK for one control plane. It acts as the user `kwok`.
 #[derive(Debug)]
 pub struct Kwok {
     process: Process,
@@ -24,7 +24,7 @@ pub struct Kwok {
 }
 
 impl Kwok {
-    /// Starts KWOK for the Nodes that carry [`FAKE_NODE`]; other Nodes it leaves alone.
+    /// Starts KWOK for the Nodes with the annotation [`FAKE_NODE`]. It ignores all other Nodes.
     pub async fn start(plane: &ControlPlane) -> Result<Self, StartError> {
         let client = plane.client();
         let role = json!({
@@ -60,13 +60,13 @@ impl Kwok {
         }
     }
 
-    /// KWOK's process: stopping it with SIGSTOP makes its Nodes go silent.
+    /// SIGSTOP to this process stops the heartbeats of its Nodes.
     pub fn process(&self) -> &Process {
         &self.process
     }
 }
 
-/// One attempt, with a port for the health endpoint that tells when it serves.
+/// One attempt with a newly claimed port for the health endpoint.
 async fn serve(arguments: &[String], plane: &ControlPlane) -> Result<Kwok, StartError> {
     let cache = plane.artifacts().cache();
     let port = Port::claim(cache).map_err(StartError::io(cache))?;

@@ -1,5 +1,5 @@
-//! The real thing, started from Rust: a Kubernetes control plane, the Cluster API core manager, KWOK, and a simulated
-//! provider that cannot do what only Cluster API may.
+//! Starts real servers for tests: a Kubernetes control plane, the Cluster API core manager, KWOK, and a simulated
+//! provider that has no permission to write Cluster API objects.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -7,17 +7,17 @@
 //! let test = testbed.namespace("a machine joins").await;
 //! testbed.cluster(&test, "edge").await.unwrap();
 //! // create a Machine with `test.client`, then:
-//! fivespot_testbed::wait::eventually("the Machine runs", std::time::Duration::from_secs(60), async || {
+//! fivespot_testbed::wait::eventually("the Machine is running", std::time::Duration::from_secs(60), async || {
 //!     true
 //! })
 //! .await;
 //! # }
 //! ```
 //!
-//! The first run builds the programs from the Go modules in `crates/testbed/go`, which takes minutes and needs Go; later runs
-//! find them in the cache directory (see [`artifacts`]). Every server is a child of this process, listens on loopback
-//! only, writes its log into the run directory (see [`run_dir`]) and dies with this process, however that dies (see
-//! [`process`]).
+//! The first run builds the servers from the Go modules in `crates/testbed/go`, which takes minutes and needs Go; later
+//! runs find them in the cache directory (see [`artifacts`]). Every server is a child of this process, listens on
+//! loopback only, logs into the run directory (see [`run_dir`]) and is killed when this process dies (see [`process`]).
+#![allow(missing_docs, reason = "a test library: only what the name does not say is documented")]
 
 mod access;
 mod account;
@@ -27,15 +27,15 @@ pub mod capi;
 mod certificates;
 mod cluster;
 pub mod control_plane;
-mod evidence;
+mod diagnostics;
 pub mod fault_proxy;
+mod install;
 pub mod kwok;
 mod manifest;
 mod namespace;
 pub mod node;
-mod ports;
+pub mod ports;
 pub mod process;
-mod product;
 pub mod provider;
 mod readiness;
 pub mod redirector;

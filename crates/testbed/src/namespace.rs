@@ -1,4 +1,4 @@
-//! A namespace that belongs to one test.
+//! A namespace for one test.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,31 +10,30 @@ use kube::{Api, Client, Resource};
 
 use crate::access::Access;
 use crate::control_plane::ControlPlane;
-use crate::evidence;
+use crate::diagnostics;
 
-/// Longest prefix taken from the caller, so that names built upon the namespace stay within 63 characters.
-const PREFIX: usize = 30;
+/// Length of the caller's prefix that is used, so that names derived from the namespace stay within 63 characters.
+const PREFIX_LENGTH: usize = 30;
 
-/// A fresh namespace and an admin client.
+/// A namespace and an admin client.
 ///
-/// When the test panics, what the namespace holds is written down before the panic goes on. The namespace stays until
-/// [`TestNamespace::close`] or the end of the control plane.
+/// If the test panics, the objects of the namespace are dumped. The namespace exists until [`TestNamespace::close`] or
+/// until the control plane stops.
 pub struct TestNamespace {
-    /// The namespace's name.
     pub name: String,
-    /// An admin client in the runtime of the test.
+    /// An admin client, bound to the test's runtime.
     pub client: Client,
     pub(crate) access: Access,
-    evidence: std::path::PathBuf,
+    dump_path: std::path::PathBuf,
 }
 
 impl ControlPlane {
-    /// Makes a namespace whose name starts with `prefix`, made fit for a name: lower case, dashes between words.
+    /// Creates a namespace with a unique name that starts with `prefix`, in lower case and with dashes between words.
     pub async fn namespace(&self, prefix: &str) -> TestNamespace {
         self.namespace_named(&unique_name(prefix)).await
     }
 
-    /// Makes a namespace of exactly this name, where a person or a manifest expects it.
+    /// Creates a namespace with exactly this name.
     pub async fn namespace_named(&self, name: &str) -> TestNamespace {
         let (client, name) = (self.client(), name.to_owned());
         let namespace = Namespace {
@@ -44,19 +43,19 @@ impl ControlPlane {
         Api::all(client.clone())
             .create(&PostParams::default(), &namespace)
             .await
-            .unwrap_or_else(|error| panic!("namespace {name} was not made: {error}"));
+            .unwrap_or_else(|error| panic!("cannot create namespace {name}: {error}"));
         self.existing_namespace(&name)
     }
 
-    /// A namespace that is there already, such as `default`.
+    /// A namespace that already exists, such as `default`.
     pub fn existing_namespace(&self, name: &str) -> TestNamespace {
-        let evidence = self.run_dir().path().join(format!("evidence-{name}.txt"));
-        TestNamespace { name: name.to_owned(), client: self.client(), access: self.admin().clone(), evidence }
+        let dump_path = self.run_dir().path().join(format!("objects-{name}.txt"));
+        TestNamespace { name: name.to_owned(), client: self.client(), access: self.admin().clone(), dump_path }
     }
 }
 
 impl TestNamespace {
-    /// An API of a namespaced kind, in this namespace, as admin.
+    /// An admin `Api` in this namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -65,21 +64,21 @@ impl TestNamespace {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// The same for a kind known only at run time.
+    /// [`Self::api`] for a kind known only at run time.
     pub fn dynamic_api(&self, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.name, resource)
     }
 
-    /// Deletes the namespace; the control plane empties it in the background.
+    /// Deletes the namespace without waiting for its objects.
     pub async fn close(self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        // A test that has passed does not fail because tidying up did.
+        // A failed cleanup must not fail a test that has passed.
         let _ = namespaces.delete(&self.name, &DeleteParams::background()).await;
     }
 
-    /// Writes down what the namespace holds now, as a failing test does.
-    pub fn dump_evidence(&self) {
-        evidence::dump(&self.access, &self.name, &self.evidence);
+    /// Dumps the objects of the namespace, as for a failing test.
+    pub fn dump_objects(&self) {
+        diagnostics::dump(&self.access, &self.name, &self.dump_path);
     }
 }
 
@@ -92,18 +91,18 @@ impl std::fmt::Debug for TestNamespace {
 impl Drop for TestNamespace {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.dump_evidence();
+            self.dump_objects();
         }
     }
 }
 
-/// Unique among the tests of this process and, with some luck, among processes; only the former share control planes.
+/// A name that is unique in this process. Tests of different processes never share a control plane.
 fn unique_name(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let words: String = prefix
         .chars()
         .map(|character| if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' })
-        .take(PREFIX)
+        .take(PREFIX_LENGTH)
         .collect();
     let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() % 100_000);
     format!("{}-{moment}-{}", words.trim_matches('-'), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_becomes_a_name() {
+    fn sentence_becomes_valid_unique_name() {
         let name = unique_name("Grace survives_a restart, and it takes long");
         assert!(name.starts_with("grace-survives-a-restart--and-"), "{name}");
         assert!(name.len() < 50);

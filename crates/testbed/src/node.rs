@@ -1,4 +1,4 @@
-//! A real Node: this machine, by a kubelet and a containerd of its own.
+//! A real Node: this machine, with its own kubelet and containerd.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), fivespot_testbed::StartError> {
@@ -17,19 +17,19 @@
 //! # }
 //! ```
 //!
-//! It is for root, on a machine that has containerd, runc and the CNI plugins; on Debian and Ubuntu they are installed when
-//! they are first needed. The containerd that a machine may run of its own is left alone: sockets, images, control groups,
-//! mounts and logs are the node's, and go with it, or with this process, however that ends. What does not go is what every
-//! kubelet does to the kernel's settings when it starts (`vm.overcommit_memory=1`, `kernel.panic=10` and the like).
+//! Needs root, containerd, runc and the CNI plugins; on Debian and Ubuntu the first use installs them. A containerd that
+//! already runs on the machine is not used: the node has its own sockets, images, cgroups, mounts and logs. All but the
+//! logs are removed with the node, and when this process dies. What remains are the kernel settings that every kubelet
+//! changes when it starts (`vm.overcommit_memory=1`, `kernel.panic=10` and others).
 //!
-//! There is no network but the host's, and no kube-proxy: a pod finds the API server where
-//! `KUBERNETES_SERVICE_HOST=127.0.0.1` and [`RealNode::api_server_port`] say.
+//! Pods must use the host network, and there is no kube-proxy: set `KUBERNETES_SERVICE_HOST=127.0.0.1` and
+//! `KUBERNETES_SERVICE_PORT` to [`RealNode::api_server_port`] in their manifest.
 
 mod containerd;
+mod dirs;
 mod image;
 mod kubelet;
 mod packages;
-mod place;
 
 use std::fs;
 use std::process::Command;
@@ -40,76 +40,76 @@ use kube::Api;
 pub use self::image::{Image, sleeper, static_program};
 pub use self::packages::Unavailable;
 
+use self::dirs::NodeDirs;
 use self::packages::Programs;
-use self::place::Place;
 use crate::control_plane::{ControlPlane, StartError};
 use crate::process::Process;
 use crate::readiness::await_start;
 
-/// The image that holds a pod's namespaces.
+/// The pod sandbox image.
 const PAUSE: &str = "localhost/5spot-testbed/pause:1";
 
-/// A running node. Dropping it ends its pods and removes all that was on this machine for it; the Node object stays, as it
-/// does when a machine is switched off.
+/// A running node. Dropping it kills its pods and removes its files; the Node object remains, as after a machine is
+/// switched off.
 #[derive(Debug)]
 pub struct RealNode {
-    // In the order of the fields things are dropped: who starts pods, who runs them, and what they leave.
+    // Fields are dropped in this order: the kubelet, which starts pods, then containerd, then the cleanup.
     kubelet: Process,
     _containerd: Process,
-    place: Place,
+    dirs: NodeDirs,
     programs: Programs,
     api_server: String,
 }
 
 impl RealNode {
-    /// Whether there can be one here. Where not, it says so, and with `CI=true` it panics: a test that was skipped in CI
-    /// would show nothing.
+    /// Whether a real node can run here. If not, prints why; with `CI=true` it panics instead, because CI must not skip
+    /// tests.
     pub fn is_possible() -> bool {
         match Self::prepare() {
             Ok(()) => true,
             Err(reason) => {
-                assert!(std::env::var_os("CI").is_none_or(|it| it != "true"), "{reason}");
-                packages::tell(&format!("not tested: {reason}"));
+                assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{reason}");
+                packages::print(&format!("skipped: {reason}"));
                 false
             }
         }
     }
 
-    /// Installs what a node needs, where that can be done and was not, saying so first.
+    /// Installs the required packages if they are missing and the distribution is supported. Prints that it does so.
     pub fn prepare() -> Result<(), Unavailable> {
         packages::ensure().map(drop)
     }
 
-    /// Starts one and returns when its Node is Ready. The control plane must let kubelets in
-    /// ([`crate::ControlPlaneOptions::for_real_nodes`]).
+    /// Starts a node and waits until it is Ready. The control plane must have been started with
+    /// [`crate::ControlPlaneOptions::for_real_nodes`].
     pub async fn start(plane: &ControlPlane, name: &str, provider_id: &str) -> Result<Self, StartError> {
-        if !plane.takes_real_nodes() {
+        if !plane.accepts_real_nodes() {
             return Err(StartError::NoRealNodes);
         }
         let programs = blocking(packages::ensure).await?;
         let pause = blocking(|| Image::sleeper(PAUSE, "pause")).await?;
-        let place = Place::create(plane.run_dir(), name)?;
-        let containerd = containerd::start(&place, &programs, &plane.logs()).await?;
-        containerd::import(&place, &programs, &pause).await?;
-        let mut kubelet = kubelet::start(plane, &place, (name, provider_id), &containerd)?;
+        let dirs = NodeDirs::create(plane.run_dir(), name)?;
+        let containerd = containerd::start(&dirs, &programs, &plane.logs()).await?;
+        containerd::import(&dirs, &programs, &pause).await?;
+        let mut kubelet = kubelet::start(plane, &dirs, (name, provider_id), &containerd)?;
         let nodes: Api<Node> = Api::all(plane.client());
-        await_start(&mut kubelet, async || readiness(&nodes, name).await).await?;
+        await_start(&mut kubelet, async || check_ready(&nodes, name).await).await?;
         let api_server = plane.admin().server().to_owned();
-        Ok(Self { kubelet, _containerd: containerd, place, programs, api_server })
+        Ok(Self { kubelet, _containerd: containerd, dirs, programs, api_server })
     }
 
-    /// Gives it an image, as if it had been pulled.
+    /// Makes an image available to pods, as if it had been pulled.
     pub async fn import(&self, image: &Image) -> Result<(), StartError> {
-        containerd::import(&self.place, &self.programs, image).await
+        containerd::import(&self.dirs, &self.programs, image).await
     }
 
-    /// What the containers of a pod have printed so far, line by line; of all pods that had this name.
+    /// The logs of all containers of a pod, and of earlier pods with the same name.
     pub fn logs_of(&self, namespace: &str, pod: &str) -> String {
         let prefix = format!("{namespace}_{pod}_");
         let mut text = String::new();
-        for file in files_below(self.place.logs(), &prefix) {
+        for file in log_files(self.dirs.logs(), &prefix) {
             let file = fs::read_to_string(file).unwrap_or_default();
-            // Each line has a time, the stream and a mark before it.
+            // Each line starts with a time, the stream and a tag.
             for line in file.lines().filter_map(|line| line.splitn(4, ' ').nth(3)) {
                 text.push_str(line);
                 text.push('\n');
@@ -118,34 +118,46 @@ impl RealNode {
         text
     }
 
-    /// The port on `127.0.0.1` at which a pod finds the API server.
+    /// The port of the API server on `127.0.0.1`.
     pub fn api_server_port(&self) -> &str {
         self.api_server.rsplit(':').next().unwrap_or_default()
     }
 
-    /// The kubelet's process: killing or stopping it makes a Node that goes silent while its pods run on.
+    /// Killing or stopping this process ends the Node's heartbeats while its pods keep running.
     pub fn kubelet(&self) -> &Process {
         &self.kubelet
     }
 
-    /// Switches the machine off: ends its pods, and removes all that was there for it.
+    /// Simulates switching the machine off: kills its pods and removes its files.
     pub async fn stop(self) {
         blocking(move || drop(self)).await;
     }
 }
 
-async fn readiness(nodes: &Api<Node>, name: &str) -> Result<(), String> {
-    let node = nodes.get(name).await.map_err(|error| error.to_string())?;
-    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+#[derive(Debug, thiserror::Error)]
+enum NotReady {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("{reason}: {message}")]
+    Condition { reason: String, message: String },
+    #[error("the Node has no Ready condition yet")]
+    NoCondition,
+}
+
+async fn check_ready(nodes: &Api<Node>, name: &str) -> Result<(), NotReady> {
+    let conditions = nodes.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
     match conditions.into_iter().find(|condition| condition.type_ == "Ready") {
         Some(ready) if ready.status == "True" => Ok(()),
-        Some(ready) => Err(format!("{}: {}", ready.reason.unwrap_or_default(), ready.message.unwrap_or_default())),
-        None => Err("it has said nothing of its readiness".to_owned()),
+        Some(ready) => Err(NotReady::Condition {
+            reason: ready.reason.unwrap_or_default(),
+            message: ready.message.unwrap_or_default(),
+        }),
+        None => Err(NotReady::NoCondition),
     }
 }
 
 /// `<directory>/<prefix>…/<container>/<n>.log`, in order.
-fn files_below(directory: &std::path::Path, prefix: &str) -> Vec<std::path::PathBuf> {
+fn log_files(directory: &std::path::Path, prefix: &str) -> Vec<std::path::PathBuf> {
     let list = |directory: &std::path::Path| {
         let mut paths: Vec<_> =
             fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -164,18 +176,18 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.expect("setting up a node does not panic")
 }
 
-/// Runs a program to its end and gives what it printed.
-fn run_here(doing: &str, command: &mut Command) -> Result<String, StartError> {
+/// Runs a program and returns its standard output. `action` completes "cannot …".
+fn run_blocking(action: &str, command: &mut Command) -> Result<String, StartError> {
     let program = std::path::PathBuf::from(command.get_program());
     let output = command.output().map_err(StartError::io(&program))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let (doing, status) = (doing.to_owned(), output.status);
-    Err(StartError::Program { doing, status, output: String::from_utf8_lossy(&output.stderr).into_owned() })
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(StartError::Program { action: action.to_owned(), status: output.status, stderr })
 }
 
-async fn run(doing: &str, mut command: Command) -> Result<(), StartError> {
-    let doing = doing.to_owned();
-    blocking(move || run_here(&doing, &mut command).map(drop)).await
+async fn run(action: &str, mut command: Command) -> Result<(), StartError> {
+    let action = action.to_owned();
+    blocking(move || run_blocking(&action, &mut command).map(drop)).await
 }

@@ -1,8 +1,8 @@
-//! Loopback ports that nobody else takes between our choosing one and a server's binding it.
+//! Loopback ports for servers that cannot bind port 0.
 //!
-//! They lie below the range from which the kernel serves outgoing connections, and each is claimed by a lock file that
-//! every testbed of the cache directory respects and the kernel releases when its holder dies. A stranger can still be
-//! faster: servers that find their port taken are started again with others.
+//! The ports are below the kernel's ephemeral range. A lock file claims each port among all testbeds with the same cache
+//! directory; the kernel releases it when its holder dies. Another program can still bind the port first: servers whose
+//! port is taken are restarted with another one.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -13,19 +13,20 @@ use std::path::Path;
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A claimed port; free again when dropped.
+/// A claimed port. Released when dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _claim: File,
 }
 
 impl Port {
-    pub(crate) fn claim(cache: &Path) -> io::Result<Self> {
+    /// Claims a free port; `cache` is [`crate::artifacts::Artifacts::cache`].
+    pub fn claim(cache: &Path) -> io::Result<Self> {
         let claims = cache.join("ports");
         fs::create_dir_all(&claims)?;
         let start = u16::try_from(RandomState::new().hash_one(std::process::id()) % u64::from(COUNT))
-            .expect("a remainder of a u16 fits one");
+            .expect("the remainder of a division by a u16 fits in a u16");
         for step in 0..COUNT {
             let number = FIRST + (start + step) % COUNT;
             let claim = File::create(claims.join(number.to_string()))?;
@@ -36,7 +37,7 @@ impl Port {
         Err(io::Error::other(format!("no loopback port from {FIRST} to {} is free", FIRST + COUNT - 1)))
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         self.number
     }
 }
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claimed_port_is_not_given_twice_and_can_be_bound() {
+    fn claimed_ports_are_distinct_and_can_be_bound() {
         let cache = tempfile::tempdir().unwrap();
         let ports: Vec<Port> = (0..50).map(|_| Port::claim(cache.path()).unwrap()).collect();
         let mut numbers: Vec<u16> = ports.iter().map(Port::number).collect();

@@ -1,11 +1,11 @@
-//! A server as a child process: with a log file, and never outliving us.
+//! A server as a child process with a log file, which never outlives this process.
 //!
-//! Three things end a child. [`Process::stop`] asks it to, and insists after a while. Dropping the [`Process`] kills it.
-//! And the kernel kills it when this process dies, however it dies. When `FIVESPOT_OWNER_PID` names a process (a
-//! `cargo xtask` that started the tests), this process also ends when that one does.
+//! [`Process::stop`] sends SIGTERM, and SIGKILL after a timeout. Dropping the [`Process`] kills it. The kernel kills it
+//! when this process dies, even by SIGKILL. If `FIVESPOT_OWNER_PID` names a process (the `cargo xtask` that started the
+//! tests), this process exits when that one does.
 
-mod bound;
-mod lifeline;
+mod owner;
+mod spawn;
 
 use std::fs::File;
 use std::io;
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
-pub(crate) use self::bound::spawn_bound;
-pub use self::lifeline::OWNER_PID;
+pub use self::owner::OWNER_PID;
+pub(crate) use self::spawn::spawn_child;
 
-/// How long a server may take to end after SIGTERM.
+/// How long [`Process::stop`] waits after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Between two looks at a child that was asked to end. The kernel offers no wait with a deadline on a child.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The standard library has no wait with a timeout, so [`Process::stop`] polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running server.
 #[derive(Debug)]
@@ -36,32 +36,22 @@ pub struct Process {
 /// Why a server is not running.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It could not be started at all.
-    #[error("{name} could not be started: {source}")]
-    Spawn {
-        /// The server.
+    #[error("cannot start {name}: {source}")]
+    Spawn { name: String, source: io::Error },
+    #[error("{name} exited unexpectedly ({status}); the end of {}:\n{tail}", log.display())]
+    Exited {
         name: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It ended by itself.
-    #[error("{name} ended early ({status}); the end of {}:\n{tail}", log.display())]
-    EndedEarly {
-        /// The server.
-        name: String,
-        /// How it ended.
         status: ExitStatus,
-        /// Its log file.
         log: PathBuf,
-        /// The end of its log.
+        /// The last lines of the log.
         tail: String,
     },
 }
 
 impl ProcessError {
-    /// Whether the server found its port taken, so that another attempt with other ports may succeed.
+    /// Whether the server's port was taken, so that another attempt with other ports may succeed.
     pub fn is_port_taken(&self) -> bool {
-        matches!(self, Self::EndedEarly { tail, .. } if tail.contains("address already in use"))
+        matches!(self, Self::Exited { tail, .. } if tail.contains("address already in use"))
     }
 }
 
@@ -72,29 +62,27 @@ impl Process {
         let log = logs.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).map_err(failed)?;
         let errors = file.try_clone().map_err(failed)?;
-        let child = spawn_bound(command.stdin(Stdio::null()).stdout(file).stderr(errors)).map_err(failed)?;
+        let child = spawn_child(command.stdin(Stdio::null()).stdout(file).stderr(errors)).map_err(failed)?;
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// The server's name, as in its log file's.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its log file.
+    /// The path of the log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Fails, with the end of the log, if the server has ended.
+    /// Fails, with the end of the log, if the server has exited.
     pub fn check_alive(&mut self) -> Result<(), ProcessError> {
         match self.child.try_wait() {
-            Ok(Some(status)) => Err(ProcessError::EndedEarly {
+            Ok(Some(status)) => Err(ProcessError::Exited {
                 name: self.name.clone(),
                 status,
                 log: self.log.clone(),
@@ -105,22 +93,22 @@ impl Process {
         }
     }
 
-    /// How it ended, once it has.
+    /// `None` while the server is running.
     pub fn exit_status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Sends a signal: SIGSTOP and SIGCONT make a server that hangs.
+    /// Sends a signal. SIGSTOP makes a server hang until SIGCONT.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)
     }
 
-    /// SIGTERM, a bounded wait, SIGKILL; the child is reaped when this returns. Blocks for at most `grace`.
+    /// Sends SIGTERM, waits for at most `grace`, then sends SIGKILL. Blocks until the child is reaped.
     pub fn stop(mut self, grace: Duration) {
         let until = Instant::now() + grace;
         if self.signal(Signal::TERM).is_ok() {
             while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
@@ -128,13 +116,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if the child has been reaped already.
+        // Both fail only if the child has already been reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The last lines of a file that may not exist.
+/// The last lines of a file; empty if it does not exist.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let text = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();

@@ -1,10 +1,11 @@
-//! A simulated k0smotron: bootstrap, infrastructure and control plane provider to the letter of Cluster API's contract.
+//! A simulated provider: implements the bootstrap, infrastructure and control plane contracts of Cluster API for the kinds
+//! of k0smotron.
 //!
-//! It waits as a real one does: for the owner that Cluster API sets, for the bootstrap data, for the finalizer's turn.
-//! What it cannot do is taken from it by RBAC, not by politeness: it runs as the user `simulated-provider`, who may read
-//! but never write anything of `cluster.x-k8s.io`. So a Machine's status, nodeRef and finalizers are Cluster API's own.
+//! Like a real provider it waits for the owner reference that Cluster API sets and for the bootstrap data, and uses a
+//! finalizer. It runs as the user `simulated-provider`, whose RBAC allows it to read but not to write `cluster.x-k8s.io`: only
+//! Cluster API can write a Machine's status, nodeRef and finalizers.
 //!
-//! A `RemoteMachine` becomes a Node that KWOK keeps alive, or a [`crate::RealNode`], in the cluster its Machine belongs to.
+//! A `RemoteMachine` becomes a Node that KWOK simulates, or a [`crate::RealNode`], in the workload cluster of its Machine.
 
 mod behaviour;
 mod bootstrap;
@@ -28,10 +29,10 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, watcher};
 use tokio::sync::oneshot;
 
-pub use self::behaviour::{BEHAVIOUR, Behaviour, Joining, Removal, Step};
+pub use self::behaviour::{BEHAVIOUR_ANNOTATION, Behaviour, Joining, Removal, Step};
 pub use self::node::{node_name, provider_id};
 
-use self::behaviour::Script;
+use self::behaviour::BehaviourRules;
 use self::context::{Context, ProviderError, retry};
 use self::kinds::ProviderKind;
 use crate::access::Access;
@@ -39,62 +40,62 @@ use crate::capi::core_kind;
 use crate::control_plane::{ControlPlane, SIMULATED_PROVIDER, StartError};
 use crate::manifest;
 
-/// The running provider. It has a thread and a runtime of its own, so that it outlives the test that started it.
+/// The running provider. It has its own thread and runtime, so that it outlives the test that started it.
 #[derive(Debug)]
 pub struct Provider {
-    script: Arc<Script>,
-    homes: Arc<node::Homes>,
+    rules: Arc<BehaviourRules>,
+    workload_clusters: Arc<node::WorkloadClusters>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Provider {
-    /// Installs the provider's kinds and permissions and starts it. Cluster API must have been installed before.
+    /// Installs the provider's CRDs and RBAC, and starts it. Cluster API must already be installed.
     pub async fn start(plane: &ControlPlane) -> Result<Self, StartError> {
         let admin = plane.client();
         let crds: Vec<_> = kinds::ALL.iter().map(ProviderKind::crd).collect();
         manifest::apply_crds(&admin, &crds).await?;
-        permissions::grant(&admin).await?;
+        permissions::grant_management(&admin).await?;
 
         let unknown = || StartError::UnknownUser { name: SIMULATED_PROVIDER.to_owned() };
         let access = plane.access(SIMULATED_PROVIDER).ok_or_else(unknown)?;
-        let script = Arc::new(Script::default());
-        let homes = Arc::new(node::Homes::default());
+        let rules = Arc::new(BehaviourRules::default());
+        let workload_clusters = Arc::new(node::WorkloadClusters::default());
         let log = plane.logs().join("simulated-provider.log");
-        let context = Context::new(script.clone(), homes.clone(), &log).map_err(StartError::io(&log))?;
+        let context = Context::new(rules.clone(), workload_clusters.clone(), &log).map_err(StartError::io(&log))?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("simulated-provider".to_owned())
             .spawn(move || run(&access, context, stopped))
             .map_err(StartError::io(&log))?;
-        Ok(Self { script, homes, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { rules, workload_clusters, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// How every object behaves about which nothing else was said.
+    /// Sets the default behaviour.
     pub fn behave(&self, behaviour: Behaviour) {
-        self.script.set_default(behaviour);
+        self.rules.set_default(behaviour);
     }
 
-    /// How the objects of a namespace behave, present and future.
+    /// Sets the behaviour of existing and future objects of a namespace.
     pub fn behave_in(&self, namespace: &str, behaviour: Behaviour) {
-        self.script.set_namespace(namespace, behaviour);
+        self.rules.set_namespace(namespace, behaviour);
     }
 
-    /// How one object (a `RemoteMachine` or a `K0sWorkerConfig`) behaves, whether or not it exists yet.
+    /// Sets the behaviour of one `RemoteMachine` or `K0sWorkerConfig`, which need not exist yet.
     pub fn behave_for(&self, namespace: &str, name: &str, behaviour: Behaviour) {
-        self.script.set_object(namespace, name, behaviour);
+        self.rules.set_object(namespace, name, behaviour);
     }
 
-    /// Machines of this Cluster join another control plane than the one that manages them.
-    pub async fn join_elsewhere(
+    /// Makes the machines of a Cluster join another control plane than the management cluster.
+    pub async fn set_workload_cluster(
         &self,
         namespace: &str,
         cluster: &str,
         workload: &ControlPlane,
     ) -> Result<(), StartError> {
-        permissions::grant_nodes(&workload.client()).await?;
+        permissions::grant_workload(&workload.client()).await?;
         let unknown = || StartError::UnknownUser { name: SIMULATED_PROVIDER.to_owned() };
-        self.homes.set(namespace, cluster, workload.access(SIMULATED_PROVIDER).ok_or_else(unknown)?);
+        self.workload_clusters.set(namespace, cluster, workload.access(SIMULATED_PROVIDER).ok_or_else(unknown)?);
         Ok(())
     }
 }
@@ -103,7 +104,7 @@ impl Drop for Provider {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the provider has been printed by its thread.
+            // The thread has already printed its panic, if any.
             let _ = thread.join();
         }
     }
@@ -114,10 +115,10 @@ fn run(access: &Access, context: Context, stopped: oneshot::Receiver<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime of one thread can be made");
+        .expect("a current-thread runtime can be built");
     runtime.block_on(async {
         let context = Arc::new(context.with_client(access.client()));
-        let controllers = kinds::ALL.iter().map(|kind| control(kind, &context));
+        let controllers = kinds::ALL.iter().map(|kind| run_controller(kind, &context));
         tokio::select! {
             _ = futures::future::join_all(controllers) => {}
             _ = stopped => {}
@@ -127,12 +128,12 @@ fn run(access: &Access, context: Context, stopped: oneshot::Receiver<()>) {
 
 type Reconcile = fn(Arc<DynamicObject>, Arc<Context>) -> BoxFuture<'static, Result<Action, ProviderError>>;
 
-/// One controller: every change of an object, of the Machine it belongs to, or of the script leads to a pass.
-async fn control(kind: &'static ProviderKind, context: &Arc<Context>) {
+/// Reconciles an object after each change of the object, of its Machine, or of the behaviour rules.
+async fn run_controller(kind: &'static ProviderKind, context: &Arc<Context>) {
     let resource = kind.api_resource();
     let objects: Api<DynamicObject> = Api::all_with(context.client(), &resource);
     let machines: Api<DynamicObject> = Api::all_with(context.client(), &core_kind("Machine"));
-    let rewritten: UnboundedReceiver<()> = context.script.rewritten();
+    let rule_changes: UnboundedReceiver<()> = context.rules.changes();
     let reconcile: Reconcile = match kind.role {
         kinds::Role::Bootstrap => |object, context| bootstrap::reconcile(object, context).boxed(),
         kinds::Role::Machine => |object, context| machine::reconcile(object, context).boxed(),
@@ -141,7 +142,7 @@ async fn control(kind: &'static ProviderKind, context: &Arc<Context>) {
         }
     };
     let mut controller =
-        Controller::new_with(objects, watcher::Config::default(), resource.clone()).reconcile_all_on(rewritten);
+        Controller::new_with(objects, watcher::Config::default(), resource.clone()).reconcile_all_on(rule_changes);
     if kind.role == kinds::Role::Machine {
         controller =
             controller.watches_with(machines, core_kind("Machine"), watcher::Config::default(), move |owner| {

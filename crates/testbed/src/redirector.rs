@@ -1,5 +1,5 @@
-//! A server that has a control plane's certificate and sends everybody elsewhere: what a tenant could put behind a
-//! kubeconfig to have somebody else's requests sent where they should not go.
+//! A server that redirects every request, with a trusted certificate: what a malicious tenant could name in a kubeconfig
+//! to make the controller send requests to another server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::control_plane::{ControlPlane, StartError};
 use crate::tls::acceptor;
 
-/// A running redirector. It ends when dropped.
+/// A running redirector. Stops when dropped.
 #[derive(Debug)]
 pub struct Redirector {
     address: SocketAddr,
@@ -20,19 +20,19 @@ pub struct Redirector {
 }
 
 impl Redirector {
-    /// Starts one under the authority of a control plane, which sends every request to `to`.
+    /// Starts a server with a certificate of the control plane's authority that redirects every request to `to`.
     pub async fn start(plane: &ControlPlane, to: &str) -> Result<Self, StartError> {
-        let here = std::path::Path::new("the redirector");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(StartError::io(here))?;
-        let address = listener.local_addr().map_err(StartError::io(here))?;
+        let cannot_start = || StartError::listen("the redirector");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(cannot_start())?;
+        let address = listener.local_addr().map_err(cannot_start())?;
         let tls = acceptor(&plane.authority().server(&[])?);
-        let answer = format!(
+        let response = format!(
             "HTTP/1.1 307 Temporary Redirect\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // A client that goes away is its own business.
-                tokio::spawn(send_elsewhere(stream, tls.clone(), answer.clone()));
+                // A client that disconnects is not an error of the test.
+                tokio::spawn(redirect(stream, tls.clone(), response.clone()));
             }
         });
         Ok(Self { address, task })
@@ -50,10 +50,10 @@ impl Drop for Redirector {
     }
 }
 
-async fn send_elsewhere(stream: TcpStream, tls: TlsAcceptor, answer: String) -> io::Result<()> {
+async fn redirect(stream: TcpStream, tls: TlsAcceptor, response: String) -> io::Result<()> {
     let mut stream = tls.accept(stream).await?;
     let mut request = [0; 4096];
     let _ = stream.read(&mut request).await?;
-    stream.write_all(answer.as_bytes()).await?;
+    stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await
 }

@@ -1,4 +1,4 @@
-//! Serving with a certificate of a control plane's authority, as its API server does.
+//! TLS for test servers, with a certificate of a control plane's authority.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::certificates::Identity;
 
-/// Who accepts connections under this identity.
 pub(crate) fn acceptor(identity: &Identity) -> TlsAcceptor {
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes());
-    let (certificate, key) = certificate.and_then(|it| Ok((it, key?))).expect("what we have just made is PEM");
+    let (certificate, key) =
+        certificate.and_then(|it| Ok((it, key?))).expect("generated certificates and keys are PEM");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|it| it.with_no_client_auth().with_single_cert(vec![certificate], key))
-        .expect("our own certificate and key belong together");
+        .expect("a generated certificate matches its key");
     TlsAcceptor::from(Arc::new(config))
 }

@@ -1,4 +1,4 @@
-//! Acting as a `ServiceAccount`, as the shipped components do.
+//! Tokens of ServiceAccounts.
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -8,17 +8,17 @@ use kube::api::PostParams;
 use crate::access::Access;
 use crate::control_plane::ControlPlane;
 
-/// Longer than any test, and than a sandbox that somebody forgot.
+/// Longer than any test, and than a sandbox that is left running.
 const LIFETIME_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 impl ControlPlane {
-    /// The access of a `ServiceAccount`, by a token the API server issues for it (`TokenRequest`).
+    /// Credentials of a ServiceAccount, by a `TokenRequest`.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Access, kube::Error> {
         request(self.admin(), namespace, name, None).await
     }
 
-    /// The same with a token bound to a Node, as the kubelet of that Node mounts it into a pod: the API server then
-    /// knows the Node's name (`authentication.kubernetes.io/node-name`).
+    /// Credentials with a token bound to a Node, like the one that a kubelet mounts into a pod: it carries the claim
+    /// `authentication.kubernetes.io/node-name`.
     pub async fn service_account_on_node(
         &self,
         namespace: &str,
@@ -28,8 +28,8 @@ impl ControlPlane {
         request(self.admin(), namespace, name, Some(bound_to("Node", node))).await
     }
 
-    /// The same with a token bound to a pod of its namespace, as a kubelet mounts it: it names the pod's Node too, and is
-    /// refused once the pod is gone.
+    /// Credentials with a token bound to a pod of the namespace: it carries the name of the pod's Node, and is invalid
+    /// once the pod is deleted.
     pub async fn service_account_in_pod(&self, namespace: &str, name: &str, pod: &str) -> Result<Access, kube::Error> {
         request(self.admin(), namespace, name, Some(bound_to("Pod", pod))).await
     }
@@ -44,7 +44,7 @@ fn bound_to(kind: &str, name: &str) -> BoundObjectReference {
     }
 }
 
-/// Asks for a token, as admin.
+/// Requests a token as admin.
 pub(crate) async fn request(
     admin: &Access,
     namespace: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn request(
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.client(), namespace);
     let spec = TokenRequestSpec { audiences: None, bound_object_ref, expiration_seconds: Some(LIFETIME_SECONDS) };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
-    let token = answer.status.and_then(|status| status.token).expect("a TokenRequest that was granted has a token");
+    let response = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    let token = response.status.and_then(|status| status.token).expect("a successful TokenRequest has a token");
     Ok(admin.with_token(token))
 }

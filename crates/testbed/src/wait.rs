@@ -1,100 +1,100 @@
-//! Waiting for something to become true, and saying what was seen instead when it does not.
+//! Polls until a condition holds, and reports the last observation if it never does.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
 
 use crate::run_dir::live_runs;
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a look at the world gives: the thing that was waited for, or what was seen instead.
-///
-/// `bool`, `Option` and `Result` are such answers; an error counts as "not yet".
-pub trait Look {
-    /// What the wait ends with.
-    type Found;
-    /// `Err` holds what was seen instead.
-    fn settle(self) -> Result<Self::Found, String>;
+/// What a probe returns: `bool`, `Option` or `Result`. `false`, `None` and `Err` mean "not yet".
+pub trait ProbeResult {
+    type Value;
+    fn into_result(self) -> Result<Self::Value, NotYet>;
 }
 
-impl Look for bool {
-    type Found = ();
-    fn settle(self) -> Result<(), String> {
-        if self { Ok(()) } else { Err("false".to_owned()) }
+/// Describes what a probe observed while the condition did not hold.
+#[derive(Debug)]
+pub struct NotYet(String);
+
+impl ProbeResult for bool {
+    type Value = ();
+    fn into_result(self) -> Result<(), NotYet> {
+        if self { Ok(()) } else { Err(NotYet("false".to_owned())) }
     }
 }
 
-impl<T> Look for Option<T> {
-    type Found = T;
-    fn settle(self) -> Result<T, String> {
-        self.ok_or_else(|| "nothing".to_owned())
+impl<T> ProbeResult for Option<T> {
+    type Value = T;
+    fn into_result(self) -> Result<T, NotYet> {
+        self.ok_or_else(|| NotYet("nothing".to_owned()))
     }
 }
 
-impl<T, E: Display> Look for Result<T, E> {
-    type Found = T;
-    fn settle(self) -> Result<T, String> {
-        self.map_err(|seen| format!("{seen:#}"))
+impl<T, E: Display> ProbeResult for Result<T, E> {
+    type Value = T;
+    fn into_result(self) -> Result<T, NotYet> {
+        self.map_err(|observed| NotYet(format!("{observed:#}")))
     }
 }
 
-/// The deadline passed.
+/// The timeout expired before the condition held.
 #[derive(Debug, thiserror::Error)]
-#[error("waited {:.0} s in vain until {what}\nlast seen: {seen}\n{}", waited.as_secs_f64(), where_logs_are())]
+#[error("timed out after {:.0} s waiting until {what}\nlast observed: {observed}\n{}", waited.as_secs_f64(), LogPaths)]
 pub struct WaitError {
-    /// What was awaited.
+    /// The condition, as in "waiting until …".
     pub what: String,
-    /// For how long.
     pub waited: Duration,
-    /// What the last look saw.
-    pub seen: String,
+    /// What the last probe that returned observed.
+    pub observed: String,
 }
 
-/// Looks again and again until `look` finds what is awaited; panics with the evidence at the deadline.
+/// Calls `probe` until it succeeds and returns its value. Panics with the last observation when the timeout expires.
 ///
-/// `what` completes the sentence "waited in vain until …".
-pub async fn eventually<L, R>(what: &str, deadline: Duration, look: L) -> R::Found
+/// `what` completes the sentence "timed out waiting until …".
+pub async fn eventually<P, R>(what: &str, timeout: Duration, probe: P) -> R::Value
 where
-    L: AsyncFnMut() -> R,
-    R: Look,
+    P: AsyncFnMut() -> R,
+    R: ProbeResult,
 {
-    match try_eventually(what, deadline, look).await {
-        Ok(found) => found,
+    match try_eventually(what, timeout, probe).await {
+        Ok(value) => value,
         Err(error) => panic!("{error}"),
     }
 }
 
-/// The same, with the evidence as an error.
-pub async fn try_eventually<L, R>(what: &str, deadline: Duration, mut look: L) -> Result<R::Found, WaitError>
+/// [`eventually`] with an error instead of a panic.
+pub async fn try_eventually<P, R>(what: &str, timeout: Duration, mut probe: P) -> Result<R::Value, WaitError>
 where
-    L: AsyncFnMut() -> R,
-    R: Look,
+    P: AsyncFnMut() -> R,
+    R: ProbeResult,
 {
     let started = Instant::now();
-    let mut seen = None;
+    let mut observed = None;
     loop {
-        // A look that hangs must not outlive the deadline either.
-        let left = deadline.saturating_sub(started.elapsed()).max(LOOK_EVERY);
-        match tokio::time::timeout(left, look()).await.map(Look::settle) {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(instead)) => seen = Some(instead),
-            // What an earlier look saw says more than that the last one came too late.
+        // A probe that hangs must not outlive the timeout.
+        let remaining = timeout.saturating_sub(started.elapsed()).max(POLL_INTERVAL);
+        match tokio::time::timeout(remaining, probe()).await.map(ProbeResult::into_result) {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(NotYet(description))) => observed = Some(description),
+            // Keep the observation of an earlier probe: it says more than "timed out".
             Err(_) => {}
         }
-        if started.elapsed() >= deadline {
-            let seen = seen.unwrap_or_else(|| "no answer".to_owned());
-            return Err(WaitError { what: what.to_owned(), waited: started.elapsed(), seen });
+        if started.elapsed() >= timeout {
+            let observed = observed.unwrap_or_else(|| "no response".to_owned());
+            return Err(WaitError { what: what.to_owned(), waited: started.elapsed(), observed });
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn where_logs_are() -> String {
-    let mut text = String::new();
-    for run in live_runs() {
-        writeln!(text, "logs: {}", run.join("logs").display()).expect("writing to a String cannot fail");
+/// The log directories of the active runs, one per line.
+struct LogPaths;
+
+impl Display for LogPaths {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        live_runs().iter().try_for_each(|run| writeln!(formatter, "logs: {}", run.join("logs").display()))
     }
-    text
 }
 
 #[cfg(test)]
@@ -103,45 +103,45 @@ mod tests {
     use crate::run_dir::RunDir;
 
     #[tokio::test]
-    async fn the_deadline_shows_what_was_seen_last_and_where_the_logs_are() {
+    async fn error_has_last_observation_and_log_path() {
         let cache = tempfile::tempdir().unwrap();
         let run = RunDir::create(cache.path(), "wait").unwrap();
-        let mut looks = 0;
-        let error = try_eventually("pigs fly", Duration::from_millis(1), async || {
-            looks += 1;
-            Err::<(), _>(format!("a pig on the ground, look {looks}"))
+        let mut probes = 0;
+        let error = try_eventually("the pod runs", Duration::from_millis(1), async || {
+            probes += 1;
+            Err::<(), _>(format!("Pending, probe {probes}"))
         })
         .await
         .unwrap_err();
         let message = error.to_string();
-        assert!(message.contains("until pigs fly"), "{message}");
-        assert!(message.contains(&format!("a pig on the ground, look {looks}")), "{message}");
+        assert!(message.contains("until the pod runs"), "{message}");
+        assert!(message.contains(&format!("Pending, probe {probes}")), "{message}");
         assert!(message.contains(&run.path().join("logs").display().to_string()), "{message}");
     }
 
     #[tokio::test]
-    async fn a_look_that_hangs_does_not_outlive_the_deadline() {
-        let hang = try_eventually("an answer comes", Duration::from_millis(1), std::future::pending::<bool>);
-        assert_eq!(hang.await.unwrap_err().seen, "no answer");
+    async fn hanging_probe_does_not_outlive_the_timeout() {
+        let hang = try_eventually("it responds", Duration::from_millis(1), std::future::pending::<bool>);
+        assert_eq!(hang.await.unwrap_err().observed, "no response");
     }
 
     #[tokio::test]
-    async fn a_last_look_that_hangs_does_not_hide_what_was_seen_before() {
-        let mut looks = 0;
-        let error = try_eventually("pigs fly", Duration::from_millis(200), async || {
-            looks += 1;
-            if looks == 1 { Err::<(), _>("a pig on the ground") } else { std::future::pending().await }
+    async fn hanging_last_probe_keeps_earlier_observation() {
+        let mut probes = 0;
+        let error = try_eventually("the pod runs", Duration::from_millis(200), async || {
+            probes += 1;
+            if probes == 1 { Err::<(), _>("Pending") } else { std::future::pending().await }
         });
-        assert_eq!(error.await.unwrap_err().seen, "a pig on the ground");
+        assert_eq!(error.await.unwrap_err().observed, "Pending");
     }
 
     #[tokio::test]
-    async fn what_was_found_is_given_back() {
-        let mut looks = 0;
-        let found = eventually("the third look", Duration::from_mins(1), async || {
-            looks += 1;
-            (looks == 3).then_some(looks)
+    async fn returns_the_value_of_the_probe() {
+        let mut probes = 0;
+        let value = eventually("the third probe", Duration::from_mins(1), async || {
+            probes += 1;
+            (probes == 3).then_some(probes)
         });
-        assert_eq!(found.await, 3);
+        assert_eq!(value.await, 3);
     }
 }

@@ -1,5 +1,5 @@
-//! Control planes: one and several, as admin, as a `ServiceAccount`, and with the API server away.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
+//! Control planes: users, ServiceAccounts, several at once, and outages of the API server.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_service_account_may_do_what_its_role_says_and_no_more() {
+async fn service_account_has_only_the_permissions_of_its_role() {
     let testbed = shared_control_plane().await;
     let test = testbed.namespace("a service account").await;
     let create = PostParams::default();
@@ -35,19 +35,19 @@ async fn a_service_account_may_do_what_its_role_says_and_no_more() {
     let reader = testbed.control_plane().service_account(&test.name, "reader").await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(reader.client(), &test.name);
     maps.list(&ListParams::default()).await.unwrap();
-    let refusal = maps.create(&create, &named("x")).await.unwrap_err();
-    assert!(matches!(&refusal, kube::Error::Api(status) if status.code == 403), "{refusal}");
+    let error = maps.create(&create, &named("x")).await.unwrap_err();
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "{error}");
 
     testbed.audit().caught_up(&test.client).await;
     let user = format!("system:serviceaccount:{}:reader", test.name);
-    let seen = testbed.audit().since(mark).by(&user).on("configmaps").0;
-    let answers: Vec<(&str, u16)> = seen.iter().map(|entry| (entry.verb.as_str(), entry.code)).collect();
-    assert_eq!(answers, [("list", 200), ("create", 403)]);
+    let entries = testbed.audit().since(mark).by(&user).on("configmaps").0;
+    let codes: Vec<(&str, u16)> = entries.iter().map(|entry| (entry.verb.as_str(), entry.code)).collect();
+    assert_eq!(codes, [("list", 200), ("create", 403)]);
     test.close().await;
 }
 
 #[tokio::test]
-async fn a_token_bound_to_a_node_tells_the_node() {
+async fn token_bound_to_a_node_has_node_name_claim() {
     let testbed = shared_control_plane().await;
     let test = testbed.namespace("bound token").await;
     let nodes: Api<Node> = Api::all(test.client.clone());
@@ -60,7 +60,7 @@ async fn a_token_bound_to_a_node_tells_the_node() {
 }
 
 #[tokio::test]
-async fn two_control_planes_at_once_are_separate() {
+async fn two_control_planes_are_isolated() {
     let options = |name| ControlPlaneOptions::named(name).without_scheduler().without_controller_manager();
     let (one, two) = tokio::join!(ControlPlane::start(options("one")), ControlPlane::start(options("two")));
     let (one, two) = (one.unwrap(), two.unwrap());
@@ -68,13 +68,13 @@ async fn two_control_planes_at_once_are_separate() {
     maps(&one).create(&PostParams::default(), &named("only-here")).await.unwrap();
     assert!(maps(&two).get_opt("only-here").await.unwrap().is_none());
 
-    let stranger = one.admin().with_token(two.admin().token());
-    let refusal = stranger.client().list_core_api_resources("v1").await.unwrap_err();
-    assert!(matches!(&refusal, kube::Error::Api(status) if status.code == 401), "{refusal}");
+    let wrong_token = one.admin().with_token(two.admin().token());
+    let error = wrong_token.client().list_core_api_resources("v1").await.unwrap_err();
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");
 }
 
 #[tokio::test]
-async fn a_user_of_the_callers_choice_has_the_groups_it_was_given() {
+async fn custom_user_has_its_groups() {
     let options = ControlPlaneOptions::named("users").without_scheduler().without_controller_manager();
     let plane = ControlPlane::start(options.user("alice", &["staff", "readers"])).await.unwrap();
     let alice = who_am_i(&plane.access("alice").unwrap()).await["status"]["userInfo"].clone();
@@ -84,7 +84,7 @@ async fn a_user_of_the_callers_choice_has_the_groups_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_killed_api_server_comes_back_with_its_data_at_the_same_address() {
+async fn restarted_api_server_keeps_address_and_data() {
     let options = ControlPlaneOptions::named("outage").without_scheduler().without_controller_manager();
     let plane = ControlPlane::start(options).await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(plane.client(), "default");
@@ -96,20 +96,20 @@ async fn a_killed_api_server_comes_back_with_its_data_at_the_same_address() {
 }
 
 #[tokio::test]
-async fn a_stopped_api_server_gives_no_answer_until_it_goes_on() {
+async fn stopped_api_server_hangs_until_continued() {
     let options = ControlPlaneOptions::named("hang").without_scheduler().without_controller_manager();
     let plane = ControlPlane::start(options).await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(plane.client(), "default");
     plane.signal_api_server(Signal::STOP).unwrap();
-    let asking = maps.get_opt("absent");
-    tokio::pin!(asking);
-    assert!(tokio::time::timeout(Duration::from_millis(100), &mut asking).await.is_err());
+    let request = maps.get_opt("absent");
+    tokio::pin!(request);
+    assert!(tokio::time::timeout(Duration::from_millis(100), &mut request).await.is_err());
     plane.signal_api_server(Signal::CONT).unwrap();
-    assert!(asking.await.unwrap().is_none());
+    assert!(request.await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn kubectl_and_the_scheduler_are_there() {
+async fn kubectl_works_and_all_servers_run() {
     let testbed = shared_control_plane().await;
     let test = testbed.namespace("kubectl").await;
     let mut kubectl = testbed.control_plane().kubectl().unwrap();
@@ -119,7 +119,7 @@ async fn kubectl_and_the_scheduler_are_there() {
 }
 
 #[tokio::test]
-async fn a_file_and_a_kustomization_can_be_applied_and_a_bad_one_says_why() {
+async fn applies_files_and_kustomizations_and_reports_errors() {
     let testbed = shared_control_plane().await;
     let test = testbed.namespace("apply").await;
     let directory = tempfile::tempdir().unwrap();
@@ -134,26 +134,26 @@ async fn a_file_and_a_kustomization_can_be_applied_and_a_bad_one_says_why() {
     testbed.control_plane().apply(directory.path()).await.unwrap();
     test.api::<ConfigMap>().get("kustomized").await.unwrap();
 
-    let bad = write("bad.yaml", &json!({ "apiVersion": "v1", "kind": "Unheard" }).to_string());
+    let bad = write("bad.yaml", &json!({ "apiVersion": "v1", "kind": "Unknown" }).to_string());
     let error = testbed.control_plane().apply(&bad).await.unwrap_err();
-    assert!(error.to_string().contains("Unheard"), "{error}");
+    assert!(error.to_string().contains("Unknown"), "{error}");
     test.close().await;
 }
 
 #[tokio::test]
-async fn a_panicking_test_leaves_the_objects_of_its_namespace_to_be_read() {
+async fn panicking_test_dumps_its_namespace() {
     let testbed = shared_control_plane().await;
-    let test = testbed.namespace("evidence").await;
-    let file = testbed.control_plane().run_dir().path().join(format!("evidence-{}.txt", test.name));
+    let test = testbed.namespace("dump").await;
+    let file = testbed.control_plane().run_dir().path().join(format!("objects-{}.txt", test.name));
     let failing = tokio::spawn(async move {
-        let pod: Pod = from(json!({ "metadata": { "name": "witness" },
+        let pod: Pod = from(json!({ "metadata": { "name": "dumped" },
             "spec": { "containers": [{ "name": "main", "image": "none" }] } }));
         test.api().create(&PostParams::default(), &pod).await.unwrap();
         panic!("on purpose");
     });
     assert!(failing.await.unwrap_err().is_panic());
-    let evidence = std::fs::read_to_string(file).unwrap();
-    assert!(evidence.contains("--- Pod witness"), "{evidence}");
+    let dump = std::fs::read_to_string(file).unwrap();
+    assert!(dump.contains("--- Pod dumped"), "{dump}");
 }
 
 async fn who_am_i(access: &Access) -> Value {

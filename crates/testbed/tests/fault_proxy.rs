@@ -1,5 +1,5 @@
-//! A proxy that lets everything through, until it kills.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
+//! The fault proxy forwards everything until it injects a fault.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::env;
 use std::os::unix::process::ExitStatusExt as _;
@@ -16,17 +16,17 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Config, ResourceExt as _};
 
-/// Generous: two busy cores, and nothing is asserted about time.
-const SOON: Duration = Duration::from_mins(2);
-/// Set in a child of this test binary: where it writes.
+/// Generous, for two busy cores: no test asserts a duration.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// Set in a child of this test binary: the namespace to write to.
 const NAMESPACE: &str = "FIVESPOT_TEST_NAMESPACE";
-/// How often it writes.
+/// How many ConfigMaps the child creates.
 const WRITES: usize = 5;
-/// What it waits for.
+/// The ConfigMap that the child waits for.
 const GO: &str = "go";
 
 #[tokio::test]
-async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
+async fn forwards_requests_counts_writes_and_injects_faults() {
     let testbed = shared_control_plane().await;
     let test = testbed.namespace("fault proxy").await;
     let proxy = FaultProxy::start(testbed.control_plane()).unwrap();
@@ -38,34 +38,34 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
     let mut watch = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
     for name in ["a", "b"] {
         maps.create(&PostParams::default(), &named(name)).await.unwrap();
-        // The watch goes on: what it tells comes at once, not when it ends.
-        let told = tokio::time::timeout(SOON, watch.try_next()).await.unwrap().unwrap();
-        assert!(matches!(&told, Some(WatchEvent::Added(map)) if map.name_any() == name), "{told:?}");
+        // The proxy streams watch events; it does not buffer them until the watch ends.
+        let event = tokio::time::timeout(TIMEOUT, watch.try_next()).await.unwrap().unwrap();
+        assert!(matches!(&event, Some(WatchEvent::Added(map)) if map.name_any() == name), "{event:?}");
     }
     maps.delete("c", &DeleteParams::default()).await.unwrap_err();
-    // Somebody else, who does not count.
+    // A client whose writes are not counted.
     let others: Api<ConfigMap> = Api::namespaced(access.client(), &test.name);
     others.delete("a", &DeleteParams::default()).await.unwrap();
 
-    // One that is carried out, and nobody is told of it.
-    proxy.lose_answer_of(1);
+    // The write is executed, but the client gets no response.
+    proxy.drop_response_of(1);
     maps.create(&PostParams::default(), &named("d")).await.unwrap_err();
     maps.get("d").await.unwrap();
 
-    // One that comes late.
+    // The request is delayed, and another client is faster.
     proxy.hold_request_of(1);
     let late = async { maps.create(&PostParams::default(), &named("e")).await.unwrap_err() };
     let faster = async {
-        eventually("it is held", SOON, async || proxy.holds_request()).await;
+        eventually("the request is held", TIMEOUT, async || proxy.holds_request()).await;
         others.create(&PostParams::default(), &named("e")).await.unwrap();
         proxy.release();
     };
-    let (refused, ()) = tokio::join!(late, faster);
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 409), "{refused}");
+    let (conflict, ()) = tokio::join!(late, faster);
+    assert!(matches!(&conflict, kube::Error::Api(status) if status.code == 409), "{conflict}");
     assert!(!proxy.holds_request());
 
-    // Two that the API server does not get. Of other statuses the client would try again by itself.
-    proxy.refuse(2, StatusCode::INTERNAL_SERVER_ERROR, Some(7));
+    // Two rejected writes. With another status the client would retry by itself.
+    proxy.reject_next(2, StatusCode::INTERNAL_SERVER_ERROR, Some(7));
     for _ in 0..2 {
         maps.create(&PostParams::default(), &named("f")).await.unwrap_err();
     }
@@ -89,12 +89,12 @@ async fn lists_watches_and_writes_go_through_and_writes_are_counted() {
     test.close().await;
 }
 
-/// Not a test of its own: the process that the other kills. It writes when it is told to, all at once.
+/// Not a test: the process that the next test kills. It sends all writes concurrently, once the ConfigMap `go` exists.
 #[tokio::test]
-async fn a_process_that_writes() {
+async fn child_process_that_writes() {
     let Ok(namespace) = env::var(NAMESPACE) else { return };
     let maps: Api<ConfigMap> = Api::namespaced(client(Config::infer().await.unwrap()), &namespace);
-    eventually("there is something to do", SOON, async || maps.get_opt(GO).await.unwrap()).await;
+    eventually("ConfigMap go exists", TIMEOUT, async || maps.get_opt(GO).await.unwrap()).await;
     let names: Vec<String> = (0..WRITES).map(|it| format!("map-{it}")).collect();
     let writes = names.iter().map(async |name| maps.create(&PostParams::default(), &named(name)).await);
     for written in futures::future::join_all(writes).await {
@@ -103,7 +103,7 @@ async fn a_process_that_writes() {
 }
 
 #[tokio::test]
-async fn a_process_is_killed_after_the_write_of_choice_whatever_it_has_sent_meanwhile() {
+async fn kills_the_process_after_the_nth_of_concurrent_writes() {
     let testbed = shared_control_plane().await;
     let proxy = FaultProxy::start(testbed.control_plane()).unwrap();
     for nth in 1..=WRITES + 1 {
@@ -111,16 +111,16 @@ async fn a_process_is_killed_after_the_write_of_choice_whatever_it_has_sent_mean
         let access = testbed.control_plane().admin().through(&proxy);
         let kubeconfig = testbed.control_plane().write_kubeconfig("fault-proxy", &access).unwrap();
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "a_process_that_writes"]).env("KUBECONFIG", kubeconfig).env(NAMESPACE, &test.name);
+        command.args(["--exact", "child_process_that_writes"]).env("KUBECONFIG", kubeconfig).env(NAMESPACE, &test.name);
         let mut process = Process::spawn("writes", &mut command, &testbed.control_plane().logs()).unwrap();
         proxy.kill_after(nth, process.pid());
         test.api().create(&PostParams::default(), &named(GO)).await.unwrap();
-        let ended = eventually("the process ends", SOON, async || process.exit_status().unwrap()).await;
+        let status = eventually("the process exits", TIMEOUT, async || process.exit_status().unwrap()).await;
         let killed = nth <= WRITES;
-        assert_eq!(ended.signal(), killed.then_some(9), "{ended}");
-        assert_eq!(ended.success(), !killed, "{ended}");
+        assert_eq!(status.signal(), killed.then_some(9), "{status}");
+        assert_eq!(status.success(), !killed, "{status}");
         assert_eq!(written(&test).await, nth.min(WRITES));
-        proxy.spare();
+        proxy.clear_faults();
         test.close().await;
     }
 }
@@ -130,7 +130,7 @@ async fn written(test: &TestNamespace) -> usize {
     maps.items.iter().filter(|it| it.name_any().starts_with("map-")).count()
 }
 
-/// A client that calls itself as the programs do whose writes count.
+/// A client with the user agent of a program whose writes are counted.
 fn client(mut config: Config) -> Client {
     config.headers.push((USER_AGENT, HeaderValue::from_static("5spot/test")));
     Client::try_from(config).unwrap()

@@ -1,5 +1,5 @@
-//! Machines through the real Cluster API: they come, they go, they fail, and only Cluster API writes their status.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
+//! Machines of the real Cluster API with the simulated provider: creation, deletion, failure, and who writes their status.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod fixtures;
 
@@ -10,44 +10,44 @@ use fivespot_testbed::kwok::Kwok;
 use fivespot_testbed::provider::{Behaviour, Joining, Removal, Step, node_name, provider_id};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions, RealNode, Testbed, shared};
-use fixtures::{Order, SOON, Version};
+use fixtures::{TIMEOUT, TestMachine, Version};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-async fn comes_and_goes(name: &str, version: Version) {
+async fn create_and_delete(name: &str, version: Version) {
     let testbed = shared().await;
     let test = testbed.namespace(name).await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let order = Order::new(&test, "desk-01", version);
-    order.place("edge").await;
+    let machine = TestMachine::new(&test, "desk-01", version);
+    machine.create("edge").await;
 
-    let node = order.runs().await;
+    let node = machine.await_running().await;
     assert_eq!(node, node_name(&test.name, "desk-01"));
     let nodes: Api<Node> = Api::all(test.client.clone());
     nodes.get(&node).await.unwrap();
-    let finalizers = order.machine().get("desk-01").await.unwrap().metadata.finalizers;
+    let finalizers = machine.machine_api().get("desk-01").await.unwrap().metadata.finalizers;
     assert_eq!(finalizers, Some(vec!["machine.cluster.x-k8s.io".to_owned()]));
 
-    order.machine().delete("desk-01", &DeleteParams::default()).await.unwrap();
-    order.is_gone().await;
+    machine.machine_api().delete("desk-01", &DeleteParams::default()).await.unwrap();
+    machine.await_deleted().await;
     assert!(nodes.get_opt(&node).await.unwrap().is_none());
     test.close().await;
 }
 
 #[tokio::test]
-async fn a_machine_ordered_in_v1beta1_runs_and_goes() {
-    comes_and_goes("v1beta1", Version::V1Beta1).await;
+async fn v1beta1_machine_runs_and_is_deleted() {
+    create_and_delete("v1beta1", Version::V1Beta1).await;
 }
 
 #[tokio::test]
-async fn a_machine_ordered_in_v1beta2_runs_and_goes() {
-    comes_and_goes("v1beta2", Version::V1Beta2).await;
+async fn v1beta2_machine_runs_and_is_deleted() {
+    create_and_delete("v1beta2", Version::V1Beta2).await;
 }
 
 #[tokio::test]
-async fn a_machine_can_be_this_one_by_a_real_kubelet() {
+async fn real_kubelet_becomes_the_node_of_a_machine() {
     if !RealNode::is_possible() {
         return;
     }
@@ -57,30 +57,30 @@ async fn a_machine_can_be_this_one_by_a_real_kubelet() {
     testbed.cluster(&test, "edge").await.unwrap();
     let by_kubelet = Behaviour { joining: Joining::ByKubelet, ..Behaviour::default() };
     testbed.fleet().await.provider.behave_in(&test.name, by_kubelet);
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
     let name = node_name(&test.name, "desk-01");
     let id = provider_id(&test.name, "desk-01");
     let node = RealNode::start(testbed.control_plane(), &name, &id).await.unwrap();
-    assert_eq!(order.runs().await, name);
+    assert_eq!(machine.await_running().await, name);
 
-    order.machine().delete("desk-01", &DeleteParams::default()).await.unwrap();
-    order.is_gone().await;
+    machine.machine_api().delete("desk-01", &DeleteParams::default()).await.unwrap();
+    machine.await_deleted().await;
     let nodes: Api<Node> = Api::all(test.client.clone());
     assert!(nodes.get_opt(&name).await.unwrap().is_none());
     node.stop().await;
 }
 
 #[tokio::test]
-async fn only_cluster_api_writes_what_is_cluster_apis() {
+async fn only_cluster_api_writes_machine_status() {
     let testbed = shared().await;
     let test = testbed.namespace("who writes machines").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
-    order.runs().await;
-    order.machine().delete("desk-01", &DeleteParams::default()).await.unwrap();
-    order.is_gone().await;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
+    machine.await_running().await;
+    machine.machine_api().delete("desk-01", &DeleteParams::default()).await.unwrap();
+    machine.await_deleted().await;
 
     testbed.audit().caught_up(&test.client).await;
     let here = testbed.audit().entries().in_namespace(&test.name).writes().succeeded();
@@ -88,47 +88,47 @@ async fn only_cluster_api_writes_what_is_cluster_apis() {
     assert_eq!(here.clone().on("machines").users(), ["admin", CLUSTER_API]);
     let by_admin: Vec<String> = here.clone().on("machines").by("admin").0.into_iter().map(|entry| entry.verb).collect();
     assert_eq!(by_admin, ["create", "delete"]);
-    // The provider was at work, and elsewhere.
+    // The provider wrote its own kinds, and nothing of Cluster API.
     assert!(!here.clone().by(SIMULATED_PROVIDER).on("remotemachines/status").is_empty());
     assert!(here.by(SIMULATED_PROVIDER).filter(|entry| entry.group == "cluster.x-k8s.io").is_empty());
 }
 
 #[tokio::test]
-async fn the_provider_may_not_write_a_machine_even_if_it_tried() {
+async fn provider_has_no_permission_to_write_machines() {
     let testbed = shared().await;
     let test = testbed.namespace("forbidden").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
-    order.runs().await;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
+    machine.await_running().await;
 
     let provider = testbed.control_plane().access(SIMULATED_PROVIDER).unwrap().client();
-    let machines: Api<DynamicObject> = Api::namespaced_with(provider, &test.name, &order.machine_resource());
+    let machines: Api<DynamicObject> = Api::namespaced_with(provider, &test.name, &machine.machine_resource());
     machines.get("desk-01").await.unwrap();
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": null }, "status": { "phase": "Failed" } }));
-    let refusals = [
+    let errors = [
         machines.patch("desk-01", &PatchParams::default(), &patch).await.unwrap_err(),
         machines.patch_status("desk-01", &PatchParams::default(), &patch).await.unwrap_err(),
     ];
-    for refusal in refusals {
-        assert!(matches!(&refusal, kube::Error::Api(status) if status.code == 403), "{refusal}");
+    for error in errors {
+        assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "{error}");
     }
     test.close().await;
 }
 
 #[tokio::test]
-async fn a_failed_machine_is_told_by_its_conditions_and_not_by_its_phase() {
+async fn failure_is_reported_in_conditions_not_in_phase() {
     let testbed = shared().await;
     let test = testbed.namespace("failure").await;
     testbed.cluster(&test, "edge").await.unwrap();
     let provider = &testbed.fleet().await.provider;
     let no_power = Step::Fail { reason: "CreateError".to_owned(), message: "no power".to_owned() };
     provider.behave_in(&test.name, Behaviour { infrastructure: no_power, ..Behaviour::default() });
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
 
-    let status = eventually("Cluster API reports the failure", SOON, async || {
-        let status = status_of(&order).await?;
+    let status = eventually("Cluster API reports the failure", TIMEOUT, async || {
+        let status = status_of(&machine).await?;
         let is_reported = condition(&status, "InfrastructureReady")["status"] == "False"
             && status["deprecated"]["v1beta1"]["failureReason"] == "CreateError"
             && status["phase"] == "Provisioning";
@@ -142,17 +142,17 @@ async fn a_failed_machine_is_told_by_its_conditions_and_not_by_its_phase() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_never_ready_waits_until_told_otherwise() {
+async fn behaviour_can_change_while_a_machine_waits() {
     let testbed = shared().await;
     let test = testbed.namespace("never ready").await;
     testbed.cluster(&test, "edge").await.unwrap();
     let provider = &testbed.fleet().await.provider;
     let stuck = Behaviour { infrastructure: Step::Never, removal: Removal::Never, ..Behaviour::default() };
     provider.behave_for(&test.name, "desk-01", stuck.clone());
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
-    eventually("the Machine waits for its infrastructure", SOON, async || {
-        let status = status_of(&order).await?;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
+    eventually("the Machine waits for its infrastructure", TIMEOUT, async || {
+        let status = status_of(&machine).await?;
         if condition(&status, "BootstrapConfigReady")["status"] == "True" { Ok(()) } else { Err(status) }
     })
     .await;
@@ -160,11 +160,11 @@ async fn a_machine_that_is_never_ready_waits_until_told_otherwise() {
 
     let slow = Step::After(Duration::from_millis(100));
     provider.behave_for(&test.name, "desk-01", Behaviour { infrastructure: slow, ..stuck.clone() });
-    order.runs().await;
+    machine.await_running().await;
 
-    order.machine().delete("desk-01", &DeleteParams::default()).await.unwrap();
-    eventually("the infrastructure hangs in deletion", SOON, async || {
-        let object = order.infrastructure().get("desk-01").await.map_err(|error| json!(error.to_string()))?;
+    machine.machine_api().delete("desk-01", &DeleteParams::default()).await.unwrap();
+    eventually("the infrastructure object is being deleted", TIMEOUT, async || {
+        let object = machine.infrastructure_api().get("desk-01").await.map_err(|error| json!(error.to_string()))?;
         if object.metadata.deletion_timestamp.is_some() { Ok(()) } else { Err(json!(object)) }
     })
     .await;
@@ -173,23 +173,26 @@ async fn a_machine_that_is_never_ready_waits_until_told_otherwise() {
         "desk-01",
         Behaviour { removal: Removal::LeavingNodeAfter(Duration::ZERO), ..Behaviour::default() },
     );
-    order.is_gone().await;
-    assert!(nodes_of(&test.name, testbed.client()).await.is_empty(), "Cluster API deletes the Node it was left");
+    machine.await_deleted().await;
+    assert!(
+        nodes_of(&test.name, testbed.client()).await.is_empty(),
+        "Cluster API deletes the Node that the provider left"
+    );
     test.close().await;
 }
 
 #[tokio::test]
-async fn what_no_machine_owns_is_left_alone() {
+async fn provider_ignores_objects_without_a_machine() {
     let testbed = shared().await;
     let test = testbed.namespace("no owner").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let orphan = Order::new(&test, "orphan", Version::V1Beta2);
-    orphan.place_without_machine().await;
-    // By the time that a later order is carried out, the provider has had its chance.
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
-    order.runs().await;
-    for object in [orphan.bootstrap(), orphan.infrastructure()] {
+    let orphan = TestMachine::new(&test, "orphan", Version::V1Beta2);
+    orphan.create_without_machine().await;
+    // Once a later machine runs, the provider has also processed the orphan.
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
+    machine.await_running().await;
+    for object in [orphan.bootstrap_api(), orphan.infrastructure_api()] {
         let object = object.get("orphan").await.unwrap();
         assert_eq!(object.data["status"], Value::Null);
         assert_eq!(object.metadata.finalizers, None);
@@ -198,13 +201,13 @@ async fn what_no_machine_owns_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_pod_is_scheduled_onto_a_joined_node_runs_and_goes() {
+async fn pod_is_scheduled_runs_and_is_deleted() {
     let testbed = shared().await;
     let test = testbed.namespace("pods").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let order = Order::new(&test, "desk-01", Version::V1Beta2);
-    order.place("edge").await;
-    let node = order.runs().await;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta2);
+    machine.create("edge").await;
+    let node = machine.await_running().await;
 
     let pod: Pod = serde_json::from_value(json!({
         "metadata": { "name": "work" },
@@ -216,43 +219,43 @@ async fn a_pod_is_scheduled_onto_a_joined_node_runs_and_goes() {
     .unwrap();
     let pods: Api<Pod> = test.api();
     pods.create(&PostParams::default(), &pod).await.unwrap();
-    eventually("the Pod runs", SOON, async || {
+    eventually("the Pod runs", TIMEOUT, async || {
         let pod = json!(pods.get("work").await.map_err(|error| json!(error.to_string()))?);
         if pod["status"]["phase"] == "Running" && pod["spec"]["nodeName"] == json!(node) { Ok(()) } else { Err(pod) }
     })
     .await;
     pods.delete("work", &DeleteParams::default()).await.unwrap();
-    eventually("the Pod is gone", SOON, async || matches!(pods.get_opt("work").await, Ok(None))).await;
+    eventually("the Pod is deleted", TIMEOUT, async || matches!(pods.get_opt("work").await, Ok(None))).await;
     test.close().await;
 }
 
 #[tokio::test]
-async fn a_node_joins_the_workload_cluster_and_not_the_management_cluster() {
+async fn node_joins_the_workload_cluster_only() {
     let workload = ControlPlane::start(ControlPlaneOptions::named("workload")).await.unwrap();
     let _kwok = Kwok::start(&workload).await.unwrap();
     let testbed = shared().await;
-    let test = testbed.namespace("elsewhere").await;
+    let test = testbed.namespace("workload cluster").await;
     testbed.cluster_on(&workload, &test, "edge").await.unwrap();
-    let order = Order::new(&test, "desk-01", Version::V1Beta1);
-    order.place("edge").await;
-    let node = order.runs().await;
+    let machine = TestMachine::new(&test, "desk-01", Version::V1Beta1);
+    machine.create("edge").await;
+    let node = machine.await_running().await;
 
-    let there: Api<Node> = Api::all(workload.client());
-    eventually("KWOK makes the Node ready", SOON, async || {
-        let node = there.get(&node).await.map_err(|error| json!(error.to_string()))?;
+    let workload_nodes: Api<Node> = Api::all(workload.client());
+    eventually("the Node is Ready", TIMEOUT, async || {
+        let node = workload_nodes.get(&node).await.map_err(|error| json!(error.to_string()))?;
         let status = json!(node.status);
         if condition(&status, "Ready")["status"] == "True" { Ok(()) } else { Err(status) }
     })
     .await;
     assert!(nodes_of(&test.name, testbed.client()).await.is_empty());
-    order.machine().delete("desk-01", &DeleteParams::default()).await.unwrap();
-    order.is_gone().await;
-    assert!(there.get_opt(&node).await.unwrap().is_none());
+    machine.machine_api().delete("desk-01", &DeleteParams::default()).await.unwrap();
+    machine.await_deleted().await;
+    assert!(workload_nodes.get_opt(&node).await.unwrap().is_none());
     test.close().await;
 }
 
-async fn status_of(order: &Order<'_>) -> Result<Value, Value> {
-    let machine = order.machine().get("desk-01").await.map_err(|error| json!(error.to_string()))?;
+async fn status_of(machine: &TestMachine<'_>) -> Result<Value, Value> {
+    let machine = machine.machine_api().get("desk-01").await.map_err(|error| json!(error.to_string()))?;
     Ok(machine.data["status"].clone())
 }
 
@@ -261,7 +264,7 @@ fn condition(status: &Value, kind: &str) -> Value {
     conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
 }
 
-/// Nodes are cluster-scoped: those of a test are known by their names.
+/// Names of a test's Nodes, which start with the namespace because Nodes are cluster-scoped.
 async fn nodes_of(namespace: &str, client: kube::Client) -> Vec<String> {
     let nodes: Api<Node> = Api::all(client);
     let all = nodes.list(&ListParams::default()).await.unwrap();

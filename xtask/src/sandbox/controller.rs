@@ -1,72 +1,63 @@
-//! The controller, as it is shipped: a process of its own, under its own `ServiceAccount`.
+//! The controller as a separate process with its own ServiceAccount, as it is shipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use fivespot_testbed::ControlPlane;
+use fivespot_testbed::ports::Port;
 use fivespot_testbed::process::{GRACE, Process};
-use fivespot_testbed::wait::try_eventually;
 
 const NAME: &str = "5spot";
-const LISTENS_WITHIN: Duration = Duration::from_mins(1);
-/// How its log begins to say where the metrics are.
-const METRICS_LINE: &str = "what=\"metrics\" port=";
 
 /// A running controller.
 pub(super) struct Controller {
     process: Mutex<Process>,
     log: PathBuf,
+    metrics_port: Port,
+    _health_port: Port,
 }
 
 impl Controller {
     pub(super) async fn start(plane: &ControlPlane, program: &Path) -> Result<Self> {
-        let account = plane.service_account("5spot-system", "5spot-controller").await;
-        let access = account.context("a token of the controller's ServiceAccount")?;
+        let access = plane.service_account("5spot-system", "5spot-controller").await;
+        let access = access.context("cannot get a token for ServiceAccount 5spot-system/5spot-controller")?;
         let kubeconfig = plane.write_kubeconfig(NAME, &access)?;
+        let claim_port = || Port::claim(plane.artifacts().cache()).context("cannot find a free port");
+        let (metrics_port, health_port) = (claim_port()?, claim_port()?);
         let mut command = Command::new(program);
-        command.env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1").args([
-            "--health-port=0",
-            "--metrics-port=0",
-            "--log-format=text",
-        ]);
+        command
+            .env("KUBECONFIG", kubeconfig)
+            .env("NO_COLOR", "1")
+            .arg("--log-format=text")
+            .arg(format!("--metrics-port={}", metrics_port.number()))
+            .arg(format!("--health-port={}", health_port.number()));
         let process = Process::spawn(NAME, &mut command, &plane.logs())?;
-        Ok(Controller { log: process.log().to_owned(), process: Mutex::new(process) })
+        let log = process.log().to_owned();
+        Ok(Controller { process: Mutex::new(process), log, metrics_port, _health_port: health_port })
     }
 
-    /// Fails if it has ended by itself.
+    /// Fails if the controller has exited.
     pub(super) fn check_alive(&self) -> Result<()> {
-        let ended = self.lock()?.exit_status().context("asking for 5spot")?;
-        match ended {
+        let mut process = self.process.lock().expect("no thread panics while holding the lock");
+        match process.exit_status().context("cannot get the status of 5spot")? {
             None => Ok(()),
-            Some(status) => Err(anyhow!("5spot ended by itself ({status}): its log {} says why", self.log.display())),
+            Some(status) => Err(anyhow!("5spot exited unexpectedly ({status}); see its log {}", self.log.display())),
         }
     }
 
-    /// The port at which it tells its metrics.
-    pub(super) async fn metrics_port(&self) -> Result<u16> {
-        let port = try_eventually("5spot says where its metrics are", LISTENS_WITHIN, async || {
-            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let after = log.split(METRICS_LINE).nth(1)?;
-            after.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()
-        });
-        Ok(port.await?)
+    pub(super) fn metrics_port(&self) -> u16 {
+        self.metrics_port.number()
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM and waits until the controller has exited.
     pub(super) async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || {
-            if let Ok(process) = self.process.into_inner() {
-                process.stop(GRACE);
-            }
+            let process = self.process.into_inner().expect("no thread panics while holding the lock");
+            process.stop(GRACE);
         });
-        // It fails only if the runtime is shutting down, and then the process is killed with it.
+        // Fails only if the runtime is shutting down, which kills the process.
         let _ = stopped.await;
-    }
-
-    fn lock(&self) -> Result<std::sync::MutexGuard<'_, Process>> {
-        self.process.lock().map_err(|_| anyhow!("a thread that looked after 5spot panicked"))
     }
 }

@@ -1,4 +1,4 @@
-//! The machine that is in at once, and the work that runs on it.
+//! A ScheduledMachine whose window is open now, and a Deployment that runs on it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,24 +9,25 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::CLUSTER;
 
-/// Its name.
+/// The name of the ScheduledMachine.
 pub(super) const OPEN_NOW: &str = "desk";
-/// How long it stays, and how long it is away before it comes back: long enough to look around, short enough to be seen.
-pub(super) const STAYS: SignedDuration = SignedDuration::from_mins(10);
-pub(super) const IS_AWAY: SignedDuration = SignedDuration::from_mins(2);
+/// How long the window stays open.
+const OPEN: SignedDuration = SignedDuration::from_mins(10);
+/// How long the window is then closed.
+const CLOSED: SignedDuration = SignedDuration::from_mins(2);
 
-/// Writes the manifests into the run's directory, where a person can read and change them.
+/// Writes the manifests into the run directory, where the user can read and edit them.
 pub(super) fn write(run: &RunDir) -> Result<PathBuf> {
     let path = run.path().join(format!("{OPEN_NOW}.yaml"));
-    fs::write(&path, manifests(Timestamp::now())).with_context(|| format!("writing {}", path.display()))?;
+    fs::write(&path, manifests(Timestamp::now())).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 
 fn manifests(now: Timestamp) -> String {
-    let leaves = now + STAYS;
-    let returns = leaves + IS_AWAY;
+    let closes = now + OPEN;
+    let reopens = closes + CLOSED;
     format!(
-        r#"# A desktop that is in the cluster around the clock, but for a short break in ten minutes.
+        r#"# A desktop whose window is always open, except for two minutes in ten minutes from now.
 apiVersion: 5spot.finos.org/v1alpha1
 kind: ScheduledMachine
 metadata:
@@ -36,10 +37,10 @@ spec:
     daysOfWeek: ["mon-sun"]
     hoursOfDay: ["0-23"]
     overrides:
-      - from: "{leaves:.0}"
-        until: "{returns:.0}"
+      - from: "{closes:.0}"
+        until: "{reopens:.0}"
         active: false
-        reason: a short break, to be seen leaving and coming back
+        reason: demonstrates a graceful shutdown
   clusterName: {CLUSTER}
   bootstrapSpec:
     apiVersion: bootstrap.cluster.x-k8s.io/v1beta1
@@ -55,7 +56,7 @@ spec:
       user: admin
       useSudo: true
 ---
-# Work for it: pods that have to leave when it does, and wait until it is back.
+# Pods that are evicted when the window closes, and pending until it reopens.
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -81,7 +82,7 @@ mod tests {
     use fivespot_api::ScheduledMachine;
 
     #[test]
-    fn the_machine_is_one_that_the_types_can_read() {
+    fn manifest_parses_and_has_the_closed_window() {
         let text = manifests("2026-11-16T09:00:00.5Z".parse().unwrap());
         let machine: ScheduledMachine = serde_saphyr::from_str(text.split("---\n").next().unwrap()).unwrap();
         assert_eq!(machine.spec.schedule.overrides[0].from, "2026-11-16T09:10:00Z");

@@ -1,4 +1,4 @@
-//! A run as a newcomer has it: nothing built, nothing downloaded.
+//! `cargo xtask test --cold`: a run with empty caches, as on a new machine.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 
 use crate::shell::cargo;
 
-/// What a cold run must not find warm, and where it finds it instead.
-const DIRECTORIES: [(&str, &str); 5] = [
+/// Environment variables of caches, and the subdirectories that replace them.
+const CACHES: [(&str, &str); 5] = [
     ("GOMODCACHE", "go-modules"),
     ("GOCACHE", "go-build"),
     ("CARGO_HOME", "cargo-home"),
@@ -17,45 +17,47 @@ const DIRECTORIES: [(&str, &str); 5] = [
     ("FIVESPOT_TESTBED", "testbed"),
 ];
 
-/// The file that names the process a directory belongs to.
+/// The file with the process ID of the run that uses the directory.
 const OWNER: &str = "owner";
-/// The beginning of the name of a directory for a cold run.
+/// Prefix of the directory of a cold run.
 const PREFIX: &str = "5spot-cold-";
 
-/// Runs `cargo xtask test` with empty directories, and removes them.
+/// Runs `cargo xtask test` with empty caches, and removes them.
 pub(super) fn run() -> Result<()> {
     let temporary = std::env::temp_dir();
-    sweep(&temporary);
-    let directory = tempfile::Builder::new().prefix(PREFIX).tempdir().context("a directory for a cold run")?;
-    println!("a cold run, in {} (about 15 GB; TMPDIR says where)", directory.path().display());
-    fs::write(directory.path().join(OWNER), std::process::id().to_string()).context("claiming the directory")?;
+    remove_abandoned(&temporary);
+    let directory =
+        tempfile::Builder::new().prefix(PREFIX).tempdir().context("cannot create a directory for the cold run")?;
+    println!("Cold run in {} (needs about 15 GB; set TMPDIR to use another disk)", directory.path().display());
+    fs::write(directory.path().join(OWNER), std::process::id().to_string())
+        .context("cannot claim the directory of the cold run")?;
     let mut command = cargo(&["xtask", "test"]);
-    for (variable, name) in DIRECTORIES {
+    for (variable, name) in CACHES {
         let path = directory.path().join(name);
-        fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         command.env(variable, path);
     }
-    let status = command.status().context("starting cargo xtask test")?;
-    remove(directory.path()).context("removing what the cold run left")?;
+    let status = command.status().context("cannot start cargo xtask test")?;
+    remove(directory.path()).context("cannot remove the directory of the cold run")?;
     if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
 }
 
-/// Removes what a cold run left that was killed.
-fn sweep(temporary: &Path) {
+/// Removes the directories of killed cold runs.
+fn remove_abandoned(temporary: &Path) {
     let entries = fs::read_dir(temporary).into_iter().flatten().flatten().map(|it| it.path());
     for path in entries.filter(|it| it.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))) {
         let owner = fs::read_to_string(path.join(OWNER)).unwrap_or_default();
-        // A process of that number may be another's by now; then the directory stays until it ends.
+        // If another process has that ID now, the directory stays until a later run.
         if !owner.is_empty() && !Path::new("/proc").join(&owner).exists() && remove(&path).is_ok() {
-            println!("removed {}, which a killed run left", path.display());
+            println!("Removed {} of a killed run", path.display());
         }
     }
 }
 
-/// Go makes its module cache read-only, and only Go knows how to take it back.
+/// Files in Go's module cache are read-only, so Go has to remove them.
 fn remove(directory: &Path) -> Result<()> {
     let cleaned =
         Command::new("go").args(["clean", "-modcache"]).env("GOMODCACHE", directory.join("go-modules")).status();
-    cleaned.context("starting go clean -modcache")?;
+    cleaned.context("cannot start go clean -modcache")?;
     Ok(fs::remove_dir_all(directory)?)
 }

@@ -41,7 +41,7 @@ async fn a_server_that_cannot_now_is_asked_again_after_a_pause() {
         let proxy = FaultProxy::start(stage.plane).unwrap();
         stage.reach_at(&proxy.server());
         let agent = stage.armed(&format!("match_commands = ['{node}']\n"), &[]).await;
-        proxy.refuse(3, StatusCode::from_u16(status).unwrap(), None);
+        proxy.reject_next(3, StatusCode::from_u16(status).unwrap(), None);
         let _idea = stage.start(&node);
         stage.requested().await;
         agent.says("the request is stored").await;
@@ -59,7 +59,7 @@ async fn a_pause_that_the_server_asks_for_is_made() {
     let proxy = FaultProxy::start(stage.plane).unwrap();
     stage.reach_at(&proxy.server());
     let agent = stage.armed("match_commands = ['retry-after-idea']\n", &[]).await;
-    proxy.refuse(2, StatusCode::TOO_MANY_REQUESTS, Some(3));
+    proxy.reject_next(2, StatusCode::TOO_MANY_REQUESTS, Some(3));
     let started = Instant::now();
     let _idea = stage.start("retry-after-idea");
     agent.says("the request is stored").await;
@@ -67,7 +67,7 @@ async fn a_pause_that_the_server_asks_for_is_made() {
     assert_eq!(statuses(&proxy)[..3], [429, 429, 200]);
 
     // Who asks for an hour is not given it: somebody waits for their machine.
-    proxy.refuse(1, StatusCode::TOO_MANY_REQUESTS, Some(3600));
+    proxy.reject_next(1, StatusCode::TOO_MANY_REQUESTS, Some(3600));
     stage.clear().await;
     agent.says_times("the request is stored", 2).await;
 }
@@ -158,26 +158,26 @@ async fn a_dead_way_and_another(name: &str) -> Cut {
 #[tokio::test]
 async fn a_busy_server_is_not_stormed_on_other_connections_while_one_is_silent() {
     let Cut { stage, _gate, proxy, agent } = a_dead_way_and_another("busy").await;
-    proxy.refuse(usize::MAX, StatusCode::TOO_MANY_REQUESTS, None);
+    proxy.reject_next(usize::MAX, StatusCode::TOO_MANY_REQUESTS, None);
     let _idea = stage.start("busy-idea");
     // When the first attempt is given up.
     agent.says(NOT_YET).await;
     let refused = proxy.writes().len();
     assert!((2..=24).contains(&refused), "{refused}");
-    proxy.spare();
+    proxy.clear_faults();
     stage.requested().await;
 }
 
 #[tokio::test]
 async fn what_is_said_on_another_connection_is_an_answer() {
     let Cut { stage, _gate, proxy, agent } = a_dead_way_and_another("answer").await;
-    proxy.refuse(usize::MAX, StatusCode::FORBIDDEN, None);
+    proxy.reject_next(usize::MAX, StatusCode::FORBIDDEN, None);
     let _idea = stage.start("answer-idea");
     agent.says(NOT_YET).await;
     let log = agent.log();
     let first = log.lines().find(|it| it.contains(NOT_YET)).unwrap();
     assert!(first.contains("403 Forbidden"), "{first}");
-    proxy.spare();
+    proxy.clear_faults();
     stage.requested().await;
 }
 

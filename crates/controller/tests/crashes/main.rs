@@ -107,7 +107,7 @@ async fn killed_between_the_taints_and_the_status_it_knows_its_own() {
 async fn told_to_stop_it_hears_the_answer_to_what_it_has_sent() {
     let stage = Stage::set(Flow::Activation).await;
     let mut controller = stage.start().await;
-    stage.proxy().hold_answer_of(1);
+    stage.proxy().hold_response_of(1);
     let desk = Desk::new(stage.test(), "in-flight");
     desk.create(&always(), &json!({})).await;
     eventually("a write is under way", SOON, async || stage.writes().len() == 1).await;

@@ -91,10 +91,10 @@ impl Stage {
             self.flow.prepare(&desk, self.provider).await;
             self.rests().await;
             let (mark, before) = (self.testbed.audit().mark(), self.proxy.writes().len());
-            self.proxy.lose_answer_of(nth);
+            self.proxy.drop_response_of(nth);
             let uid = self.flow.begin(&desk).await;
             assert_eq!(self.ends(&desk, &uid).await, end, "the same status as if nothing had happened");
-            self.proxy.spare();
+            self.proxy.clear_faults();
             self.made_nothing_twice(mark, &desk).await;
             if let Some(lost) = self.proxy.writes().get(before + nth - 1) {
                 self.asked_before_it_went_on(mark, &desk, nth, lost);
@@ -175,7 +175,7 @@ impl Stage {
                 self.made_nothing_twice(mark, &desk).await;
                 return Ok(());
             }
-            self.proxy.spare();
+            self.proxy.clear_faults();
             assert_eq!(&self.ends(&desk, &uid).await, end);
             self.testbed.audit().caught_up(&self.test.client).await;
             let writes = self.writes_since(mark, &desk);

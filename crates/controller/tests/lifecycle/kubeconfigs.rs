@@ -113,7 +113,7 @@ async fn a_kubeconfig_that_may_not_do_enough_is_told_and_causes_no_storm() {
     let test = testbed.namespace("too little").await;
     testbed.cluster(&test, "edge").await.unwrap();
     let nodes_only = allow("", &["nodes"], &["get", "list", "watch", "patch"]);
-    let little = test.account_everywhere("little", vec![nodes_only]).await.unwrap();
+    let little = test.cluster_wide_account("little", vec![nodes_only]).await.unwrap();
 
     let desk = Desk::new(&test, "desk-01");
     let mut controller = Controller::start_in(testbed, &test).await;
@@ -183,7 +183,7 @@ async fn a_kubeconfig_that_may_not_be_read_is_told_with_the_binding_that_is_miss
     let testbed = testbed().await;
     let test = testbed.namespace("not given").await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let access = test.account_everywhere("tied", rules_of(&test, "5spot-controller").await).await.unwrap();
+    let access = test.cluster_wide_account("tied", rules_of(&test, "5spot-controller").await).await.unwrap();
     let _controller = Controller::start_as(testbed, &access, &["--namespace", &test.name]);
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({})).await;
@@ -216,7 +216,7 @@ async fn a_management_cluster_that_does_not_show_its_nodes_is_told() {
     let mut rules =
         [rules_of(&test, "5spot-controller").await, rules_of(&test, "5spot-workload-access").await].concat();
     rules.retain(|it| it.resources.as_ref().is_some_and(|it| *it != ["nodes"]));
-    let access = test.account_everywhere("blind", rules).await.unwrap();
+    let access = test.cluster_wide_account("blind", rules).await.unwrap();
     let mut blind = Controller::start_as(testbed, &access, &["--namespace", &test.name]);
     let desk = Desk::new(&test, "desk-01");
     desk.create(&always(), &json!({})).await;

@@ -218,7 +218,7 @@ async fn one_that_only_looks(test: &TestNamespace) -> (Controller, PolicyRule) {
     let testbed = testbed().await;
     testbed.cluster(test, "edge").await.unwrap();
     let look = allow("", &["nodes", "configmaps"], &["get", "list", "watch"]);
-    let access = test.account_everywhere("looker", vec![look.clone()]).await.unwrap();
+    let access = test.cluster_wide_account("looker", vec![look.clone()]).await.unwrap();
     let kubeconfig = json!({ "stringData": { "value": access.kubeconfig() } });
     test.api::<Secret>().patch("edge-kubeconfig", &PatchParams::default(), &Patch::Merge(&kubeconfig)).await.unwrap();
     (Controller::start_in(testbed, test).await, look)

@@ -35,7 +35,7 @@ async fn serve(testbed: &Testbed, kinds_of: &[&str], version: &str, served: bool
 #[tokio::test]
 async fn an_older_cluster_api_is_spoken_to_in_its_own_version() {
     let testbed = Testbed::start_with_fleet(ControlPlaneOptions::named("v1beta1")).await.unwrap();
-    testbed.control_plane().install_all_but_the_controller().await.unwrap();
+    testbed.control_plane().install_without_controller().await.unwrap();
     let test = testbed.namespace("older").await;
     testbed.cluster(&test, "edge").await.unwrap();
     serve(&testbed, &CORE, "v1beta2", false).await;

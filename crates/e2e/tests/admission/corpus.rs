@@ -1,43 +1,43 @@
-//! One corpus, one truth: who refuses what, and in which words.
+//! The policy accepts and rejects the corpus exactly as the offline validator does.
 
 use fivespot_validation::validate::Judge;
 
-use crate::installed::{example, examples, installed, told_offline};
-use crate::requests::{Answer, create, dry_run, dry_run_spec};
+use crate::env::{env, example, examples, offline_violations};
+use crate::requests::{Response, create, dry_run, dry_run_spec};
 
-/// Asks that the policy breaks with the rules that are told offline, the first of them being why it was refused.
+/// Asserts that the policy reports the rules that the offline validator reports, and denies with the first of them.
 #[track_caller]
-fn assert_refused_alike(answer: &Answer, told: &[String], what: &str) {
-    assert_ne!(told, Vec::<String>::new(), "{what} is accepted offline");
-    answer.refused_for(&told[0], what);
-    assert_eq!(answer.warnings, told, "{what}");
+fn assert_same_violations(response: &Response, offline: &[String], what: &str) {
+    assert_ne!(offline, Vec::<String>::new(), "{what} is accepted offline");
+    response.rejected_for(&offline[0], what);
+    assert_eq!(response.warnings, offline, "{what}");
 }
 
 #[tokio::test]
-async fn every_bad_example_is_refused_on_creation_in_the_words_that_are_told_offline() {
-    let test = installed().await.testbed.namespace("bad examples").await;
+async fn invalid_create_is_rejected_as_offline() {
+    let test = env().await.testbed.namespace("bad examples").await;
     for example in examples("invalid/policy") {
-        let told = told_offline(&test, &example.manifest, Judge::Policy);
-        assert_refused_alike(&create(&test, &example.manifest).await, &told, &example.name);
+        let offline = offline_violations(&test, &example.manifest, Judge::Policy);
+        assert_same_violations(&create(&test, &example.manifest).await, &offline, &example.name);
     }
     test.close().await;
 }
 
 #[tokio::test]
-async fn every_bad_example_is_refused_as_an_edit_of_a_good_object_in_the_same_words() {
-    let test = installed().await.testbed.namespace("bad edits").await;
-    let good = create(&test, &example("valid", "every-field").manifest).await.accepted("every-field");
+async fn invalid_edit_is_rejected_as_offline() {
+    let test = env().await.testbed.namespace("bad edits").await;
+    let valid = create(&test, &example("valid", "every-field").manifest).await.accepted("every-field");
     for example in examples("invalid/policy") {
-        let told = told_offline(&test, &example.manifest, Judge::Policy);
-        let answer = dry_run_spec(&test, &good, &example.manifest["spec"]).await;
-        assert_refused_alike(&answer, &told, &example.name);
+        let offline = offline_violations(&test, &example.manifest, Judge::Policy);
+        let response = dry_run_spec(&test, &valid, &example.manifest["spec"]).await;
+        assert_same_violations(&response, &offline, &example.name);
     }
     test.close().await;
 }
 
 #[tokio::test]
-async fn every_good_example_is_accepted_as_an_object_and_as_an_edit() {
-    let test = installed().await.testbed.namespace("good examples").await;
+async fn valid_create_and_edit_are_accepted() {
+    let test = env().await.testbed.namespace("good examples").await;
     let edited = create(&test, &example("valid", "minimal").manifest).await.accepted("minimal");
     for example in examples("valid").into_iter().filter(|it| it.name != "minimal") {
         let created = create(&test, &example.manifest).await;
@@ -49,8 +49,8 @@ async fn every_good_example_is_accepted_as_an_object_and_as_an_edit() {
 }
 
 #[tokio::test]
-async fn an_inline_object_may_name_the_namespace_that_it_is_in() {
-    let test = installed().await.testbed.namespace("own namespace").await;
+async fn inline_object_may_name_its_own_namespace() {
+    let test = env().await.testbed.namespace("own namespace").await;
     let mut manifest = example("valid", "minimal").manifest;
     for object in ["bootstrapSpec", "infrastructureSpec"] {
         manifest["spec"][object]["namespace"] = test.name.as_str().into();
@@ -59,28 +59,29 @@ async fn an_inline_object_may_name_the_namespace_that_it_is_in() {
     test.close().await;
 }
 
-/// What no expression can know is stored, and the controller says what is wrong.
+/// CEL cannot check these; the controller reports them in the status.
 #[tokio::test]
-async fn what_is_the_controllers_to_say_is_accepted() {
-    let test = installed().await.testbed.namespace("controller examples").await;
+async fn specs_that_only_the_controller_rejects_are_accepted() {
+    let test = env().await.testbed.namespace("controller examples").await;
     for example in examples("invalid/controller") {
-        let answer = create(&test, &example.manifest).await;
-        assert_eq!(answer.warnings, Vec::<String>::new(), "{}", example.name);
-        answer.accepted(&example.name);
-        assert_ne!(told_offline(&test, &example.manifest, Judge::Controller), Vec::<String>::new(), "{}", example.name);
+        let response = create(&test, &example.manifest).await;
+        assert_eq!(response.warnings, Vec::<String>::new(), "{}", example.name);
+        response.accepted(&example.name);
+        let offline = offline_violations(&test, &example.manifest, Judge::Controller);
+        assert_ne!(offline, Vec::<String>::new(), "{}", example.name);
     }
     test.close().await;
 }
 
 #[tokio::test]
-async fn the_schema_answers_before_the_policy() {
-    let test = installed().await.testbed.namespace("schema examples").await;
+async fn schema_rejects_before_the_policy() {
+    let test = env().await.testbed.namespace("schema examples").await;
     for example in examples("invalid/schema") {
-        let answer = dry_run(&test, &example.manifest).await;
-        let refusal = answer.refused(&example.name);
+        let response = dry_run(&test, &example.manifest).await;
+        let rejection = response.rejected(&example.name);
         let field = example.text.lines().find_map(|it| it.strip_prefix("# field: ")).unwrap();
-        assert_eq!(refusal.rule(), None, "{}: {}", example.name, refusal.message);
-        assert!(refusal.message.contains(field), "{}: {}", example.name, refusal.message);
+        assert_eq!(rejection.rule(), None, "{}: {}", example.name, rejection.message);
+        assert!(rejection.message.contains(field), "{}: {}", example.name, rejection.message);
     }
     test.close().await;
 }

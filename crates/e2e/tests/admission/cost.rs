@@ -1,6 +1,7 @@
-//! The largest objects that the schema lets through: no rule comes anywhere near the limits of the API server, and what is
-//! refused is refused for what is wrong with it.
+//! The largest objects that the schema accepts: no rule comes near the CEL cost limits of the API server, and invalid objects
+//! are rejected for their violation, not for cost.
 
+use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::wait::eventually;
 use fivespot_validation::admission;
 use fivespot_validation::validate::rules;
@@ -9,18 +10,17 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Map, Value, json};
 
-use crate::installed::{SOON, example, installed};
-use crate::requests::{Answer, create, dry_run, dry_run_spec};
+use crate::env::{env, example};
+use crate::requests::{Response, create, dry_run, dry_run_spec};
 
-/// How many times over every rule is evaluated, in one expression, where its cost is tried: the limit of one expression
-/// holds for all of them together.
-const TIMES: usize = 4;
+/// How often the cost test evaluates a rule in one expression: the cost limit applies to the whole expression.
+const REPETITIONS: usize = 4;
 
-/// A key as long as they can be, and unlike the others.
+/// A unique key of the given length.
 fn key(length: usize, index: usize) -> String {
     let prefix = length - 1 - 63;
     let labels = vec!["p"; prefix.div_ceil(2)].join(".");
-    // An even length ends in a dot.
+    // The cut may end in a dot, which is not allowed.
     let prefix = format!("{}{}", &labels[..prefix - 3], "xyz");
     format!("{prefix}/{index:0>63}")
 }
@@ -29,7 +29,7 @@ fn map(value: &str) -> Value {
     Value::Object((0..64).map(|index| (key(317, index), value.into())).collect::<Map<_, _>>())
 }
 
-/// Every list and text at its limit, and all of it valid.
+/// A valid object with every list and string at its limit.
 fn largest() -> Value {
     let moment = format!("2026-01-01T00:00:00.{:0>43}Z", 1);
     let later = format!("2026-01-02T00:00:00.{:0>43}Z", 1);
@@ -61,7 +61,7 @@ fn largest() -> Value {
     })
 }
 
-/// The same with the longest cron in place of days and hours.
+/// [`largest`] with the longest cron expression instead of days and hours.
 fn largest_cron() -> Value {
     let mut manifest = largest();
     let minutes = vec!["10-59/15"; 27].join(",");
@@ -71,7 +71,7 @@ fn largest_cron() -> Value {
 }
 
 #[test]
-fn the_largest_texts_are_as_large_as_the_schema_allows() {
+fn largest_object_reaches_the_schema_limits() {
     let manifest = largest();
     assert_eq!((key(317, 0).len(), key(253, 0).len()), (317, 253));
     assert_eq!(manifest["spec"]["schedule"]["overrides"][0]["from"].as_str().unwrap().len(), 64);
@@ -80,8 +80,8 @@ fn the_largest_texts_are_as_large_as_the_schema_allows() {
 }
 
 #[tokio::test]
-async fn the_largest_objects_are_accepted() {
-    let test = installed().await.testbed.namespace("largest objects").await;
+async fn largest_objects_are_accepted() {
+    let test = env().await.testbed.namespace("largest objects").await;
     for manifest in [largest(), largest_cron()] {
         let stored = create(&test, &manifest).await.accepted("the largest object");
         let mut edited = manifest["spec"].clone();
@@ -91,13 +91,13 @@ async fn the_largest_objects_are_accepted() {
     test.close().await;
 }
 
-/// Lists are gone through to their end, where the fault is.
+/// The violation is in the last entry of each list, so that rules evaluate the whole list.
 #[tokio::test]
-async fn the_largest_bad_objects_are_refused_for_what_is_wrong_with_them() {
-    let test = installed().await.testbed.namespace("largest bad objects").await;
+async fn largest_invalid_objects_are_rejected_for_their_violation() {
+    let test = env().await.testbed.namespace("largest invalid objects").await;
     let small = create(&test, &example("valid", "minimal").manifest).await.accepted("minimal");
     let long_prefix = format!("{}/n", "p".repeat(315));
-    let faults: &[(&str, Value, &str)] = &[
+    let violations: &[(&str, Value, &str)] = &[
         ("/spec/clusterName", json!("c".repeat(253)), rules::CLUSTER_NAME_FORM),
         ("/spec/nodeDrainTimeout", json!(format!("{}m", "9".repeat(63))), rules::NODE_DRAIN_TIMEOUT.bound),
         ("/spec/schedule/daysOfWeek/31", json!("mon,".repeat(32)), rules::DAYS_FORM),
@@ -115,20 +115,20 @@ async fn the_largest_bad_objects_are_refused_for_what_is_wrong_with_them() {
         ("/spec/nodeTaints/31/key", json!("-".repeat(253)), rules::TAINT_KEY_FORM),
         ("/spec/nodeTaints/31/key", json!(key(253, 30)), rules::TAINT_UNIQUE),
     ];
-    for (pointer, value, rule) in faults {
+    for (pointer, value, rule) in violations {
         let mut manifest = largest();
         *manifest.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer}")) = value.clone();
-        dry_run(&test, &manifest).await.refused_for(rule, pointer);
-        dry_run_spec(&test, &small, &manifest["spec"]).await.refused_for(rule, pointer);
+        dry_run(&test, &manifest).await.rejected_for(rule, pointer);
+        dry_run_spec(&test, &small, &manifest["spec"]).await.rejected_for(rule, pointer);
     }
     let mut manifest = largest_cron();
     manifest["spec"]["schedule"]["cron"] = "*".repeat(256).into();
-    dry_run(&test, &manifest).await.refused_for(rules::CRON_FORM, "a long cron");
+    dry_run(&test, &manifest).await.rejected_for(rules::CRON_FORM, "a long cron");
     test.close().await;
 }
 
-/// An edit of the last entry of every list and of the end of every text, as long as before: that a field is not as it was
-/// is seen at its very end, and then its rules are asked.
+/// Changes the last entry of every list and the end of every string, with equal length: comparing old and new values is as
+/// expensive as possible, and then all rules are evaluated.
 fn changed_at_the_end(manifest: &Value) -> Value {
     let last = key(317, 63).replace('/', "~1");
     let (label, annotation) =
@@ -163,29 +163,29 @@ fn changed_at_the_end(manifest: &Value) -> Value {
     spec
 }
 
-/// Had a rule more than a quarter of its limit, four of it would be too much.
+/// If a rule cost more than a quarter of the limit, four evaluations would exceed it.
 #[tokio::test]
-async fn every_rule_could_be_asked_four_times_over() {
-    let testbed = installed().await.testbed;
+async fn every_rule_costs_at_most_a_quarter_of_the_limit() {
+    let testbed = env().await.testbed;
     let (within, beyond) = (testbed.namespace("four times").await, testbed.namespace("a thousand times").await);
-    bind(testbed.client(), "asked-four-times", TIMES, &within.name).await;
-    // Or the test would prove nothing.
-    bind(testbed.client(), "asked-a-thousand-times", 1_000, &beyond.name).await;
+    bind(testbed.client(), "four-times", REPETITIONS, &within.name).await;
+    // Verifies that the test can detect an exceeded limit.
+    bind(testbed.client(), "a-thousand-times", 1_000, &beyond.name).await;
     let probe = example("invalid/policy", "cluster-name-empty").manifest;
-    for (test, policy) in [(&within, "asked-four-times"), (&beyond, "asked-a-thousand-times")] {
+    for (test, policy) in [(&within, "four-times"), (&beyond, "a-thousand-times")] {
         let warning = format!("ValidatingAdmissionPolicy '{policy}'");
-        eventually("the policy is in force", SOON, async || {
+        eventually("the policy is in force", TIMEOUT, async || {
             dry_run(test, &probe).await.headers.iter().any(|it| it.contains(&warning))
         })
         .await;
     }
     for manifest in [largest(), largest_cron()] {
-        let Answer { object: stored, refusal, headers, .. } = create(&within, &manifest).await;
-        assert!(refusal.is_none() && headers.is_empty(), "{refusal:?} {headers:?}");
-        let Answer { refusal, headers, .. } = dry_run_spec(&within, &stored, &changed_at_the_end(&manifest)).await;
-        assert!(refusal.is_none() && headers.is_empty(), "an edit: {refusal:?} {headers:?}");
+        let Response { object: stored, rejection, headers, .. } = create(&within, &manifest).await;
+        assert!(rejection.is_none() && headers.is_empty(), "{rejection:?} {headers:?}");
+        let Response { rejection, headers, .. } = dry_run_spec(&within, &stored, &changed_at_the_end(&manifest)).await;
+        assert!(rejection.is_none() && headers.is_empty(), "an edit: {rejection:?} {headers:?}");
     }
-    let Answer { object: stored, headers, .. } = create(&beyond, &largest()).await;
+    let Response { object: stored, headers, .. } = create(&beyond, &largest()).await;
     assert!(headers.concat().contains("cost"), "{headers:?}");
     let headers = dry_run_spec(&beyond, &stored, &changed_at_the_end(&largest())).await.headers;
     assert!(headers.concat().contains("cost"), "an edit: {headers:?}");
@@ -193,13 +193,13 @@ async fn every_rule_could_be_asked_four_times_over() {
     beyond.close().await;
 }
 
-/// A copy of the policy that asks every rule so many times, and warns in one namespace.
+/// Installs a copy of the policy that evaluates every rule several times, and warns in one namespace.
 async fn bind(client: kube::Client, name: &str, times: usize, namespace: &str) {
     let mut policy = admission::policy();
     policy.metadata.name = Some(name.to_owned());
     for validation in policy.spec.iter_mut().flat_map(|it| it.validations.iter_mut().flatten()) {
-        let turns = vec!["0"; times].join(",");
-        validation.expression = format!("[{turns}].all(turn, {})", validation.expression);
+        let list = vec!["0"; times].join(",");
+        validation.expression = format!("[{list}].all(unused, {})", validation.expression);
     }
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     policies.create(&PostParams::default(), &policy).await.unwrap();

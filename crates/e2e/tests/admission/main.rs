@@ -1,12 +1,12 @@
-//! The admission policy as it is shipped, on a real API server: the corpus, hostile texts, objects that are older than the
-//! policy, the largest objects there can be, and a tenant who tries.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The shipped admission policy on a real API server: the corpus, hostile input, objects that are older than the policy,
+//! the largest possible objects, and a malicious tenant.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod corpus;
 mod cost;
-mod installed;
+mod env;
+mod hostile_input;
 mod old_objects;
 mod requests;
 mod tenants;
-mod texts;
 mod type_check;

@@ -1,9 +1,9 @@
-//! Objects that are older than the policy: they can be edited where they are not at fault, be stopped, and go.
+//! Objects that are older than the policy: valid fields can be edited, and the object can be stopped and deleted.
 
 use fivespot_validation::validate::Judge;
 use serde_json::{Value, json};
 
-use crate::installed::{Example, Fate, example, examples, installed, told_offline};
+use crate::env::{Example, Purpose, env, example, examples, offline_violations};
 use crate::requests::{create, delete, dry_run_spec, get, merge, replace, replace_spec};
 
 const FINALIZER: &str = "5spot.finos.org/scheduledmachine";
@@ -13,10 +13,10 @@ fn stored_before() -> Vec<Example> {
 }
 
 #[tokio::test]
-async fn an_old_object_can_be_edited_elsewhere_disabled_killed_and_told_of() {
-    let test = installed().await.old(Fate::Edited);
+async fn unrelated_fields_and_status_can_be_edited() {
+    let test = env().await.old_objects(Purpose::Edit);
     let edits = [
-        json!({ "metadata": { "labels": { "team": "research" }, "annotations": { "why": "it is old" } } }),
+        json!({ "metadata": { "labels": { "team": "research" }, "annotations": { "note": "edited" } } }),
         json!({ "spec": { "priority": 7 } }),
         json!({ "spec": { "schedule": { "enabled": false } } }),
         json!({ "spec": { "killSwitch": true } }),
@@ -24,16 +24,16 @@ async fn an_old_object_can_be_edited_elsewhere_disabled_killed_and_told_of() {
     ];
     for old in stored_before() {
         for edit in &edits {
-            let answer = merge(&test, &old.name, "", edit).await;
-            assert_eq!(answer.warnings, Vec::<String>::new(), "{}: {edit}", old.name);
-            answer.accepted(&format!("{}: {edit}", old.name));
+            let response = merge(&test, &old.name, "", edit).await;
+            assert_eq!(response.warnings, Vec::<String>::new(), "{}: {edit}", old.name);
+            response.accepted(&format!("{}: {edit}", old.name));
         }
         merge(&test, &old.name, "/status", &json!({ "status": { "phase": "Error" } })).await.accepted(&old.name);
     }
 }
 
-/// Good values for fields that rules read, each alone.
-fn good_edits() -> Vec<Value> {
+/// Valid values for single fields that rules read.
+fn valid_edits() -> Vec<Value> {
     let inline = |field: Value| [json!({ "bootstrapSpec": field }), json!({ "infrastructureSpec": field })];
     let mut edits = vec![
         json!({ "clusterName": "another" }),
@@ -51,72 +51,76 @@ fn good_edits() -> Vec<Value> {
     edits
 }
 
-/// Even where much else is wrong: one thing after the other can be mended.
+/// So violations can be fixed one after the other.
 #[tokio::test]
-async fn a_good_edit_of_one_field_is_accepted_whatever_is_wrong_with_the_others() {
-    let test = installed().await.old(Fate::Worsened);
+async fn valid_edit_of_one_field_is_accepted_despite_other_violations() {
+    let test = env().await.old_objects(Purpose::DryRun);
     for old in stored_before() {
-        for edit in good_edits() {
+        for edit in valid_edits() {
             let what = format!("{}: {edit}", old.name);
-            let answer = merge(&test, &old.name, "?dryRun=All", &json!({ "spec": edit })).await;
-            assert_eq!(answer.warnings, Vec::<String>::new(), "{what}");
-            answer.accepted(&what);
+            let response = merge(&test, &old.name, "?dryRun=All", &json!({ "spec": edit })).await;
+            assert_eq!(response.warnings, Vec::<String>::new(), "{what}");
+            response.accepted(&what);
         }
     }
 }
 
 #[tokio::test]
-async fn an_old_object_cannot_be_made_worse_and_can_be_mended() {
-    let test = installed().await.old(Fate::Worsened);
-    let good = &example("valid", "every-field").manifest["spec"];
+async fn new_violation_is_rejected_and_fix_accepted() {
+    let test = env().await.old_objects(Purpose::DryRun);
+    let valid = &example("valid", "every-field").manifest["spec"];
     let all = stored_before();
-    // Each becomes what the next one is, which is wrong in another way.
-    for (old, worse) in all.iter().zip(all.iter().cycle().skip(1)) {
+    // Each object gets the spec of the next one, which has another violation.
+    for (old, other) in all.iter().zip(all.iter().cycle().skip(1)) {
         let stored = get(&test, &old.name).await.accepted(&old.name);
-        let told = told_offline(&test, &worse.manifest, Judge::Policy);
-        let answer = dry_run_spec(&test, &stored, &worse.manifest["spec"]).await;
-        answer.refused_for(&told[0], &format!("{} as an edit of {}", worse.name, old.name));
-        dry_run_spec(&test, &stored, good).await.accepted(&old.name);
+        let offline = offline_violations(&test, &other.manifest, Judge::Policy);
+        let response = dry_run_spec(&test, &stored, &other.manifest["spec"]).await;
+        response.rejected_for(&offline[0], &format!("{} as an edit of {}", other.name, old.name));
+        dry_run_spec(&test, &stored, valid).await.accepted(&old.name);
     }
 }
 
 #[tokio::test]
-async fn an_old_object_can_lose_its_finalizer_and_go() {
-    let test = installed().await.old(Fate::Deleted);
+async fn finalizer_can_be_removed_and_object_deleted() {
+    let test = env().await.old_objects(Purpose::Delete);
     for old in stored_before() {
         merge(&test, &old.name, "", &json!({ "metadata": { "finalizers": [FINALIZER] } })).await.accepted(&old.name);
         delete(&test, &old.name).await.accepted(&old.name);
-        let leaving = get(&test, &old.name).await.accepted(&old.name);
-        assert!(leaving["metadata"]["deletionTimestamp"].is_string(), "{leaving:#}");
+        let deleting = get(&test, &old.name).await.accepted(&old.name);
+        assert!(deleting["metadata"]["deletionTimestamp"].is_string(), "{deleting:#}");
         merge(&test, &old.name, "", &json!({ "metadata": { "finalizers": null } })).await.accepted(&old.name);
-        assert_eq!(get(&test, &old.name).await.refused(&old.name).code, 404);
+        assert_eq!(get(&test, &old.name).await.rejected(&old.name).code, 404);
     }
 }
 
 #[tokio::test]
-async fn nobody_gets_past_the_policy_by_calling_an_object_deleted() {
-    let test = installed().await.testbed.namespace("called deleted").await;
-    let bad = example("invalid/policy", "inline-namespace-of-another");
-    let rule = &told_offline(&test, &bad.manifest, Judge::Policy)[0];
-    let called_deleted = |object: &Value| {
+async fn deletion_timestamp_does_not_bypass_the_policy() {
+    let test = env().await.testbed.namespace("deletion timestamp").await;
+    let invalid = example("invalid/policy", "inline-namespace-of-another");
+    let rule = &offline_violations(&test, &invalid.manifest, Judge::Policy)[0];
+    let with_deletion_timestamp = |object: &Value| {
         let mut object = object.clone();
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         object["metadata"]["deletionGracePeriodSeconds"] = 0.into();
         object["metadata"]["finalizers"] = json!([FINALIZER]);
         object
     };
-    create(&test, &called_deleted(&bad.manifest)).await.refused_for(rule, "a new object that calls itself deleted");
+    create(&test, &with_deletion_timestamp(&invalid.manifest))
+        .await
+        .rejected_for(rule, "a new object with a deletion timestamp");
 
-    let good = create(&test, &example("valid", "minimal").manifest).await.accepted("minimal");
-    let mut edited = called_deleted(&good);
-    edited["spec"] = bad.manifest["spec"].clone();
-    replace(&test, &edited).await.refused("an edit that calls its object deleted");
+    let valid = create(&test, &example("valid", "minimal").manifest).await.accepted("minimal");
+    let mut edited = with_deletion_timestamp(&valid);
+    edited["spec"] = invalid.manifest["spec"].clone();
+    replace(&test, &edited).await.rejected("an edit that adds a deletion timestamp");
 
-    // One that is really being deleted is not judged: nothing is made from it any more.
+    // An object that is really being deleted is not validated: the controller creates nothing from it.
     let held = json!({ "metadata": { "finalizers": [FINALIZER] } });
     merge(&test, "minimal", "", &held).await.accepted("a finalizer");
     delete(&test, "minimal").await.accepted("a deletion");
-    let leaving = get(&test, "minimal").await.accepted("held by its finalizer");
-    replace_spec(&test, &leaving, &bad.manifest["spec"]).await.accepted("an edit of what is leaving");
+    let deleting = get(&test, "minimal").await.accepted("held by its finalizer");
+    replace_spec(&test, &deleting, &invalid.manifest["spec"])
+        .await
+        .accepted("an edit of an object that is being deleted");
     test.close().await;
 }

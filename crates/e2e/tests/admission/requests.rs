@@ -1,30 +1,28 @@
-//! What is asked of the API server, and all that it answers.
+//! Requests to the API server, and responses with their warnings.
 
 use fivespot_testbed::TestNamespace;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// An answer: the object, or why there is none; and what it warns of.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) object: Value,
-    pub(crate) refusal: Option<Refusal>,
-    /// The rules alone.
+    pub(crate) rejection: Option<Rejection>,
+    /// The violated rules, without the names of policy and binding.
     pub(crate) warnings: Vec<String>,
-    /// The warnings as they came.
+    /// The unmodified `Warning` headers.
     pub(crate) headers: Vec<String>,
 }
 
-/// Why the API server did not do it.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct Rejection {
     pub(crate) code: u64,
     pub(crate) message: String,
 }
 
-impl Refusal {
-    /// The rule that the shipped binding refused it for.
+impl Rejection {
+    /// The rule for which the shipped binding denied the request.
     pub(crate) fn rule(&self) -> Option<&str> {
         let head = "ValidatingAdmissionPolicy 'scheduledmachine-validation' with binding \
                     'scheduledmachine-validation-binding' denied request: ";
@@ -32,25 +30,25 @@ impl Refusal {
     }
 }
 
-impl Answer {
+impl Response {
     #[track_caller]
     pub(crate) fn accepted(self, what: &str) -> Value {
-        match self.refusal {
+        match self.rejection {
             None => self.object,
-            Some(refusal) => panic!("{what}: {refusal:?}"),
+            Some(rejection) => panic!("{what}: {rejection:?}"),
         }
     }
 
     #[track_caller]
-    pub(crate) fn refused(&self, what: &str) -> &Refusal {
-        self.refusal.as_ref().unwrap_or_else(|| panic!("{what} was accepted"))
+    pub(crate) fn rejected(&self, what: &str) -> &Rejection {
+        self.rejection.as_ref().unwrap_or_else(|| panic!("{what} was accepted"))
     }
 
-    /// Asks that it was refused by the policy, for this rule.
+    /// Asserts that the policy denied the request for this rule.
     #[track_caller]
-    pub(crate) fn refused_for(&self, rule: &str, what: &str) {
-        let refusal = self.refused(what);
-        assert_eq!((refusal.code, refusal.rule()), (422, Some(rule)), "{what}: {}", refusal.message);
+    pub(crate) fn rejected_for(&self, rule: &str, what: &str) {
+        let rejection = self.rejected(what);
+        assert_eq!((rejection.code, rejection.rule()), (422, Some(rule)), "{what}: {}", rejection.message);
     }
 }
 
@@ -58,53 +56,52 @@ fn path(test: &TestNamespace, rest: &str) -> String {
     format!("/apis/5spot.finos.org/v1alpha1/namespaces/{}/scheduledmachines{rest}", test.name)
 }
 
-/// Creates it as kubectl does, with unknown fields refused.
-pub(crate) async fn create(test: &TestNamespace, manifest: &Value) -> Answer {
+/// Creates an object with strict field validation, as kubectl does.
+pub(crate) async fn create(test: &TestNamespace, manifest: &Value) -> Response {
     create_as(&test.client, test, manifest).await
 }
 
-/// The same as somebody else.
-pub(crate) async fn create_as(client: &Client, test: &TestNamespace, manifest: &Value) -> Answer {
+/// [`create`] as another user.
+pub(crate) async fn create_as(client: &Client, test: &TestNamespace, manifest: &Value) -> Response {
     send(client, "POST", &path(test, "?fieldValidation=Strict"), "application/json", manifest).await
 }
 
-/// What a creation would be answered.
-pub(crate) async fn dry_run(test: &TestNamespace, manifest: &Value) -> Answer {
+/// A dry-run create.
+pub(crate) async fn dry_run(test: &TestNamespace, manifest: &Value) -> Response {
     let path = path(test, "?fieldValidation=Strict&dryRun=All");
     send(&test.client, "POST", &path, "application/json", manifest).await
 }
 
 /// Replaces the spec of a stored object.
-pub(crate) async fn replace_spec(test: &TestNamespace, stored: &Value, spec: &Value) -> Answer {
+pub(crate) async fn replace_spec(test: &TestNamespace, stored: &Value, spec: &Value) -> Response {
     let mut object = stored.clone();
     object["spec"] = spec.clone();
     replace(test, &object).await
 }
 
-/// What replacing the spec would be answered.
-pub(crate) async fn dry_run_spec(test: &TestNamespace, stored: &Value, spec: &Value) -> Answer {
+/// A dry-run replacement of the spec.
+pub(crate) async fn dry_run_spec(test: &TestNamespace, stored: &Value, spec: &Value) -> Response {
     let mut object = stored.clone();
     object["spec"] = spec.clone();
     let path = path(test, &format!("/{}?dryRun=All", name(stored)));
     send(&test.client, "PUT", &path, "application/json", &object).await
 }
 
-/// Replaces a stored object.
-pub(crate) async fn replace(test: &TestNamespace, object: &Value) -> Answer {
+pub(crate) async fn replace(test: &TestNamespace, object: &Value) -> Response {
     send(&test.client, "PUT", &path(test, &format!("/{}", name(object))), "application/json", object).await
 }
 
-/// Merges this into a stored object; `rest` of the path is a subresource, or how.
-pub(crate) async fn merge(test: &TestNamespace, name: &str, rest: &str, patch: &Value) -> Answer {
+/// Sends a merge patch; `rest` of the path is a subresource or a query.
+pub(crate) async fn merge(test: &TestNamespace, name: &str, rest: &str, patch: &Value) -> Response {
     let path = path(test, &format!("/{name}{rest}"));
     send(&test.client, "PATCH", &path, "application/merge-patch+json", patch).await
 }
 
-pub(crate) async fn delete(test: &TestNamespace, name: &str) -> Answer {
+pub(crate) async fn delete(test: &TestNamespace, name: &str) -> Response {
     send(&test.client, "DELETE", &path(test, &format!("/{name}")), "application/json", &json!({})).await
 }
 
-pub(crate) async fn get(test: &TestNamespace, name: &str) -> Answer {
+pub(crate) async fn get(test: &TestNamespace, name: &str) -> Response {
     send(&test.client, "GET", &path(test, &format!("/{name}")), "application/json", &json!({})).await
 }
 
@@ -112,7 +109,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 
-async fn send(client: &Client, method: &str, path: &str, content: &str, body: &Value) -> Answer {
+async fn send(client: &Client, method: &str, path: &str, content: &str, body: &Value) -> Response {
     let request = http::Request::builder().method(method).uri(path).header("content-type", content);
     let request = request.body(Body::from(serde_json::to_vec(body).unwrap())).unwrap();
     let response = client.send(request).await.unwrap();
@@ -120,14 +117,14 @@ async fn send(client: &Client, method: &str, path: &str, content: &str, body: &V
         response.headers().get_all("warning").iter().map(|it| it.to_str().unwrap().to_owned()).collect();
     let succeeded = response.status().is_success();
     let object: Value = serde_json::from_slice(&response.into_body().collect_bytes().await.unwrap()).unwrap();
-    let refusal = (!succeeded).then(|| Refusal {
+    let rejection = (!succeeded).then(|| Rejection {
         code: object["code"].as_u64().unwrap(),
         message: object["message"].as_str().unwrap().to_owned(),
     });
-    Answer { object, refusal, warnings: headers.iter().map(|it| warning(it)).collect(), headers }
+    Response { object, rejection, warnings: headers.iter().map(|it| warning(it)).collect(), headers }
 }
 
-/// What a warning says, without the names of policy and binding.
+/// The text of a warning without the names of policy and binding.
 fn warning(header: &str) -> String {
     let text = header.split_once("with binding").and_then(|(_, rest)| rest.split_once("': "));
     text.map_or(header, |(_, text)| text).trim_end_matches('"').to_owned()

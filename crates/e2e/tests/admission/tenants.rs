@@ -1,15 +1,15 @@
-//! Somebody who may create ScheduledMachines in one namespace, and nothing else, reaches for more.
+//! A tenant who may only create ScheduledMachines in one namespace tries to gain more.
 
 use fivespot_testbed::allow;
 use fivespot_validation::validate::rules;
 use serde_json::{Value, json};
 
-use crate::installed::{example, installed};
+use crate::env::{env, example};
 use crate::requests::create_as;
 
 #[tokio::test]
-async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_not_theirs() {
-    let testbed = installed().await.testbed;
+async fn tenant_cannot_reach_other_namespaces_groups_or_reserved_keys() {
+    let testbed = env().await.testbed;
     let test = testbed.namespace("tenant").await;
     let create_only = allow("5spot.finos.org", &["scheduledmachines"], &["create"]);
     let tenant = test.account("tenant", vec![create_only]).await.unwrap().client();
@@ -20,7 +20,7 @@ async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_
         ("/spec/infrastructureSpec/apiVersion", json!("v1"), rules::INFRASTRUCTURE.group_present),
         ("/spec/bootstrapSpec/kind", json!("JoinTokenRequest"), rules::BOOTSTRAP.kind_allowed),
         ("/spec/infrastructureSpec/kind", json!("RemoteCluster"), rules::INFRASTRUCTURE.kind_allowed),
-        ("/spec/infrastructureSpec/spec/providerID", json!("theirs"), rules::INFRASTRUCTURE.provider_id),
+        ("/spec/infrastructureSpec/spec/providerID", json!("another"), rules::INFRASTRUCTURE.provider_id),
         (
             "/spec/nodeTaints",
             json!([{ "key": "node-role.kubernetes.io/control-plane", "effect": "NoExecute" }]),
@@ -28,12 +28,12 @@ async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_
         ),
         (
             "/spec/machineTemplate",
-            json!({ "labels": { "cluster.x-k8s.io/set-name": "theirs" } }),
+            json!({ "labels": { "cluster.x-k8s.io/set-name": "another" } }),
             rules::TEMPLATE_RESERVED,
         ),
         (
             "/spec/machineTemplate",
-            json!({ "annotations": { "pre-terminate.delete.hook.machine.cluster.x-k8s.io/mine": "" } }),
+            json!({ "annotations": { "pre-terminate.delete.hook.machine.cluster.x-k8s.io/tenant": "" } }),
             rules::TEMPLATE_RESERVED,
         ),
     ];
@@ -41,8 +41,8 @@ async fn a_tenant_reaches_no_other_namespace_no_other_group_and_nothing_that_is_
         let mut manifest = example("valid", "minimal").manifest;
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         manifest.pointer_mut(parent).unwrap()[field] = value.clone();
-        create_as(&tenant, &test, &manifest).await.refused_for(rule, pointer);
+        create_as(&tenant, &test, &manifest).await.rejected_for(rule, pointer);
     }
-    create_as(&tenant, &test, &example("valid", "minimal").manifest).await.accepted("what a tenant may do");
+    create_as(&tenant, &test, &example("valid", "minimal").manifest).await.accepted("a valid object of the tenant");
     test.close().await;
 }

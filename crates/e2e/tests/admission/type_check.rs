@@ -1,24 +1,25 @@
-//! The API server checks the types of a policy's validations against the CRD, but not those of its variables and
-//! conditions: here they are validations too.
+//! The API server type-checks the validations of a policy against the CRD, but not its variables and match conditions. These
+//! tests turn them into validations.
 
+use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::wait::eventually;
 use fivespot_validation::admission;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Validation};
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::installed::{SOON, installed};
+use crate::env::env;
 
-/// What the type check says of a policy, once it has been through.
+/// The warnings of the type check, once it is complete.
 async fn warnings(policies: &Api<ValidatingAdmissionPolicy>, name: &str) -> Vec<String> {
-    let checked = eventually("the types are checked", SOON, async || {
+    let checked = eventually("the types are checked", TIMEOUT, async || {
         let status = policies.get(name).await.ok()?.status?;
         status.observed_generation.and(status.type_checking)
     });
     checked.await.expression_warnings.into_iter().flatten().map(|it| it.warning).collect()
 }
 
-/// The policy with every expression that it has as a validation; nobody binds it.
+/// The policy with all its expressions as validations. It has no binding.
 fn all_validations(name: &str) -> ValidatingAdmissionPolicy {
     let mut policy = admission::policy();
     policy.metadata.name = Some(name.to_owned());
@@ -34,17 +35,17 @@ fn all_validations(name: &str) -> ValidatingAdmissionPolicy {
 }
 
 #[tokio::test]
-async fn every_expression_fits_the_types_of_the_crd() {
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(installed().await.testbed.client());
+async fn every_expression_type_checks_against_the_crd() {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(env().await.testbed.client());
     assert_eq!(warnings(&policies, admission::POLICY).await, Vec::<String>::new());
     policies.create(&PostParams::default(), &all_validations("all-validations")).await.unwrap();
     assert_eq!(warnings(&policies, "all-validations").await, Vec::<String>::new());
 }
 
-/// Or the test above would prove nothing.
+/// Verifies that the test above can detect an error.
 #[tokio::test]
-async fn a_misspelt_field_would_be_found() {
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(installed().await.testbed.client());
+async fn misspelt_field_is_detected() {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(env().await.testbed.client());
     let mut misspelt = all_validations("misspelt");
     for validation in misspelt.spec.iter_mut().flat_map(|it| it.validations.iter_mut().flatten()) {
         validation.expression = validation.expression.replace("?daysOfWeek.", "?daysOfweek.");

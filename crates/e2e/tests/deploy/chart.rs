@@ -1,26 +1,27 @@
-//! The Helm chart: the same objects as in `deploy/`, and values that are checked.
+//! The Helm chart renders the same objects as `deploy/`, and validates its values.
 
 use std::collections::BTreeSet;
 use std::fs;
 
+use fivespot_e2e::read_repo_file;
 use serde_json::{Value, json};
 
-use crate::rendered::{Objects, chart, helm, helm_template, helm_template_in, kustomize, objects, root, succeeded};
+use crate::render::{Objects, chart, failed, helm, helm_template, helm_template_in, kustomize, objects, succeeded};
 
 #[test]
-fn it_passes_helms_own_lint() {
+fn passes_helm_lint() {
     let output = helm().args(["lint", "--strict"]).arg(chart()).output().unwrap();
     succeeded(output);
 }
 
-/// What Helm needs of an object and nobody else.
-const HELM_ONLY: [&str; 1] = ["helm.sh/resource-policy"];
+/// Annotations that only the chart sets.
+const HELM_ANNOTATIONS: [&str; 1] = ["helm.sh/resource-policy"];
 
-fn without_helm(mut objects: Objects) -> Objects {
+fn without_helm_annotations(mut objects: Objects) -> Objects {
     for object in objects.values_mut() {
         let metadata = object["metadata"].as_object_mut().unwrap();
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.retain(|key, _| !HELM_ONLY.contains(&key.as_str()));
+            annotations.retain(|key, _| !HELM_ANNOTATIONS.contains(&key.as_str()));
             if annotations.is_empty() {
                 metadata.remove("annotations");
             }
@@ -29,20 +30,20 @@ fn without_helm(mut objects: Objects) -> Objects {
     objects
 }
 
-/// `deploy/`, all of it. Namespaces are left to Helm's `--create-namespace`.
+/// All objects of `deploy/` except Namespaces, which Helm creates with `--create-namespace`.
 fn deployed() -> Objects {
-    let crd = fs::read_to_string(root().join("deploy/crds/scheduledmachine.yaml")).unwrap();
+    let crd = read_repo_file("deploy/crds/scheduledmachine.yaml");
     let controller = kustomized(&["deploy/admission", "deploy/controller", "deploy/monitoring"]);
     let agent = kustomized(&["deploy/node-agent", "deploy/monitoring/node-agent"]);
     objects(&crd).into_iter().chain(controller).chain(agent).collect()
 }
 
-/// What is in these directories and the chart has to have too.
+/// The objects of several directories except Namespaces.
 fn kustomized(directories: &[&str]) -> Objects {
     let mut objects = Objects::new();
     for (key, object) in directories.iter().flat_map(|it| kustomize(it)) {
         if object["kind"] != "Namespace" {
-            assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");
+            assert!(objects.insert(key.clone(), object).is_none(), "{key} occurs twice");
         }
     }
     objects
@@ -52,8 +53,8 @@ const EVERYTHING: &str = "nodeAgent.enabled=true,monitoring.serviceMonitor=true,
                           monitoring.dashboard=true";
 
 #[test]
-fn it_renders_the_same_objects_as_kustomize() {
-    let (chart, deployed) = (without_helm(helm_template(&["--set", EVERYTHING])), deployed());
+fn renders_the_same_objects_as_kustomize() {
+    let (chart, deployed) = (without_helm_annotations(helm_template(&["--set", EVERYTHING])), deployed());
     assert_eq!(chart.keys().collect::<Vec<_>>(), deployed.keys().collect::<Vec<_>>());
     for (key, object) in &deployed {
         assert_eq!(&chart[key], object, "{key}");
@@ -61,7 +62,7 @@ fn it_renders_the_same_objects_as_kustomize() {
 }
 
 #[test]
-fn a_cluster_with_the_agent_alone_gets_nothing_of_the_controllers() {
+fn agent_only_release_has_no_controller_objects() {
     let values = "controller.enabled=false,nodeAgent.enabled=true,monitoring.serviceMonitor=true,\
                   monitoring.prometheusRule=true";
     let chart = helm_template(&["--set", values]);
@@ -69,7 +70,7 @@ fn a_cluster_with_the_agent_alone_gets_nothing_of_the_controllers() {
 }
 
 #[test]
-fn its_values_for_a_rollout_are_the_overlays() {
+fn validation_actions_match_the_overlays() {
     for (actions, directory) in [
         ("{Audit}", "deploy/overlays/audit"),
         ("{Deny}", "deploy/admission"),
@@ -81,14 +82,14 @@ fn its_values_for_a_rollout_are_the_overlays() {
     }
 }
 
-/// Whatever it is called: YAML takes some names for numbers.
+/// With a namespace that YAML could parse as a number.
 #[test]
-fn in_another_namespace_nothing_names_ours() {
+fn custom_namespace_is_used_everywhere() {
     let values = ["--set", EVERYTHING, "--set", "controller.workloadAccess.clusterWide=false"];
-    let given = ["--set-json", r#"controller.workloadAccess.namespaces=["5678"]"#];
-    let text = succeeded(helm_template_in("1234", &[&values[..], &given].concat()));
-    let ours: Vec<&str> = text.lines().filter(|it| it.contains("5spot-system")).collect();
-    assert!(ours.is_empty(), "{ours:#?}");
+    let namespaces = ["--set-json", r#"controller.workloadAccess.namespaces=["5678"]"#];
+    let text = succeeded(helm_template_in("1234", &[&values[..], &namespaces].concat()));
+    let default_namespace: Vec<&str> = text.lines().filter(|it| it.contains("5spot-system")).collect();
+    assert!(default_namespace.is_empty(), "{default_namespace:#?}");
     let mut namespaces = BTreeSet::new();
     for (key, object) in objects(&text) {
         let subjects = object["subjects"].as_array().into_iter().flatten().map(|it| &it["namespace"]);
@@ -100,10 +101,10 @@ fn in_another_namespace_nothing_names_ours() {
 }
 
 #[test]
-fn its_value_for_teams_is_the_hardened_overlay() {
+fn hardened_values_match_the_hardened_overlay() {
     let hardened = kustomize("deploy/overlays/hardened");
     let values = ["--set", "controller.workloadAccess.clusterWide=false", "--set", "controller.requireKubeconfig=true"];
-    let mut chart = without_helm(helm_template(&values));
+    let mut chart = without_helm_annotations(helm_template(&values));
     chart.retain(|key, _| !key.starts_with("CustomResourceDefinition") && !key.starts_with("ValidatingAdmission"));
     for (key, object) in hardened.iter().filter(|(_, it)| it["kind"] != "Namespace") {
         assert_eq!(chart.remove(key).as_ref(), Some(object), "{key}");
@@ -122,34 +123,35 @@ fn its_value_for_teams_is_the_hardened_overlay() {
 
 const DEPLOYMENT: &str = "Deployment 5spot-system/5spot-controller";
 
-/// What a value does: its name, the rest of a `--set`, and the place that then has what it had not before. Null: there is
-/// no such place.
+/// The effect of `--set <value><set>`: the field `pointer` of `object` changes to `expected`. Null: the field does not exist.
 struct Effect {
     value: &'static str,
     set: &'static str,
     object: &'static str,
-    place: String,
+    pointer: String,
     expected: Value,
 }
 
 impl Effect {
-    fn of((value, set, object, place, expected): (&'static str, &'static str, &'static str, &str, Value)) -> Self {
-        Effect { value, set, object, place: place.to_owned(), expected }
+    fn on_object(
+        (value, set, object, pointer, expected): (&'static str, &'static str, &'static str, &str, Value),
+    ) -> Self {
+        Effect { value, set, object, pointer: pointer.to_owned(), expected }
     }
 
-    /// On what the controller's pod is.
-    fn on_pod((value, set, place, expected): (&'static str, &'static str, &str, Value)) -> Self {
-        Effect { value, set, object: DEPLOYMENT, place: format!("/spec/template/spec{place}"), expected }
+    /// On the controller's pod.
+    fn on_pod((value, set, pointer, expected): (&'static str, &'static str, &str, Value)) -> Self {
+        Effect { value, set, object: DEPLOYMENT, pointer: format!("/spec/template/spec{pointer}"), expected }
     }
 
-    fn found<'a>(&self, objects: &'a Objects) -> &'a Value {
-        objects.get(self.object).and_then(|it| it.pointer(&self.place)).unwrap_or(&Value::Null)
+    fn actual<'a>(&self, objects: &'a Objects) -> &'a Value {
+        objects.get(self.object).and_then(|it| it.pointer(&self.pointer)).unwrap_or(&Value::Null)
     }
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-fn effects_on_the_pod() -> impl Iterator<Item = Effect> {
+fn controller_effects() -> impl Iterator<Item = Effect> {
     let image = "ghcr.io/finos/5-spot/controller";
     let digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let by_digest =
@@ -183,8 +185,7 @@ fn effects_on_the_pod() -> impl Iterator<Item = Effect> {
 const WITH_AGENT: &str = "nodeAgent.enabled=true";
 const DAEMON_SET: &str = "DaemonSet 5spot-system/5spot-reclaim-agent";
 
-/// On the agent's pod. Null: it is not there.
-fn effects_on_the_agent() -> impl Iterator<Item = Effect> {
+fn agent_effects() -> impl Iterator<Item = Effect> {
     let image = "ghcr.io/finos/5-spot/agent";
     let digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let by_digest =
@@ -211,11 +212,11 @@ fn effects_on_the_agent() -> impl Iterator<Item = Effect> {
         ("nodeAgent.podLabels", ".team=a", "/metadata/labels/team".to_owned(), json!("a")),
         ("nodeAgent.podAnnotations", ".team=a", "/metadata/annotations/team".to_owned(), json!("a")),
     ]
-    .map(|(value, set, place, expected)| Effect {
+    .map(|(value, set, pointer, expected)| Effect {
         value,
         set,
         object: DAEMON_SET,
-        place: format!("/spec/template{place}"),
+        pointer: format!("/spec/template{pointer}"),
         expected,
     })
     .into_iter()
@@ -307,10 +308,10 @@ fn other_effects() -> impl Iterator<Item = Effect> {
         ("monitoring.labels", labelled, monitor, labels, json!({ "release": "a" })),
     ]
     .into_iter()
-    .map(Effect::of)
+    .map(Effect::on_object)
 }
 
-/// The names of all values that can be set.
+/// The paths of all values.
 fn names(values: &Value, name: &str) -> BTreeSet<String> {
     match values.as_object().filter(|it| !it.is_empty()) {
         None => [name.to_owned()].into(),
@@ -322,31 +323,31 @@ fn names(values: &Value, name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_value_has_its_effect() {
+fn every_value_has_an_effect() {
     let values = fs::read_to_string(chart().join("values.yaml")).unwrap();
     let values: Value = serde_saphyr::from_str(&values).unwrap();
-    let effects: Vec<Effect> = effects_on_the_pod().chain(effects_on_the_agent()).chain(other_effects()).collect();
-    let tried: BTreeSet<String> = effects.iter().map(|it| it.value.to_owned()).collect();
-    assert_eq!(tried, names(&values, ""), "a value without an effect, or an effect without a value");
+    let effects: Vec<Effect> = controller_effects().chain(agent_effects()).chain(other_effects()).collect();
+    let tested: BTreeSet<String> = effects.iter().map(|it| it.value.to_owned()).collect();
+    assert_eq!(tested, names(&values, ""), "a value without an effect, or an effect without a value");
 
-    let (untouched, with_agent) = (helm_template(&[]), helm_template(&["--set", WITH_AGENT]));
+    let (default, with_agent) = (helm_template(&[]), helm_template(&["--set", WITH_AGENT]));
     for effect in effects {
         let mut set = format!("{}{}", effect.value, effect.set);
-        let place = format!("{set}: {} of {}", effect.place, effect.object);
+        let field = format!("{set}: {} of {}", effect.pointer, effect.object);
         let before = if effect.object == DAEMON_SET {
             set = format!("{set},{WITH_AGENT}");
             &with_agent
         } else {
-            &untouched
+            &default
         };
-        assert_ne!(effect.found(before), &effect.expected, "{place} is so anyway");
-        assert_eq!(effect.found(&helm_template(&["--set", &set])), &effect.expected, "{place}");
+        assert_ne!(effect.actual(before), &effect.expected, "{field} has this value by default");
+        assert_eq!(effect.actual(&helm_template(&["--set", &set])), &effect.expected, "{field}");
     }
 }
 
 #[test]
-fn a_value_that_cannot_be_is_refused_by_its_name() {
-    for (set, named) in [
+fn invalid_values_are_rejected_by_name() {
+    for (set, expected) in [
         ("controller.logFormat=xml", "/controller/logFormat"),
         ("controller.ports.metrics=70000", "/controller/ports/metrics"),
         ("controller.ports.health=8080", "controller.ports.metrics and controller.ports.health are both 8080"),
@@ -360,18 +361,16 @@ fn a_value_that_cannot_be_is_refused_by_its_name() {
             r"controller.podAnnotations.kubectl\.kubernetes\.io/default-container=a",
             "/controller/podAnnotations/kubectl",
         ),
-        ("nodeAgent.enabled=perhaps", "/nodeAgent/enabled"),
+        ("nodeAgent.enabled=maybe", "/nodeAgent/enabled"),
         ("nodeAgent.detector=none", "/nodeAgent/detector"),
         ("nodeAgent.image.digest=latest", "/nodeAgent/image/digest"),
         (r"nodeAgent.podLabels.app\.kubernetes\.io/component=a", "/nodeAgent/podLabels/app.kubernetes.io~1component"),
         ("monitoring.labels.release=1", "/monitoring/labels/release"),
-        ("admissionPolicy.validationActions={Refuse}", "/admissionPolicy/validationActions"),
+        ("admissionPolicy.validationActions={Reject}", "/admissionPolicy/validationActions"),
     ] {
-        let output = helm_template_in("5spot-system", &["--set", set]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(named), "{set}: {said}");
+        let error = failed(helm_template_in("5spot-system", &["--set", set]));
+        assert!(error.contains(expected), "{set}: {error}");
     }
-    let none = helm_template_in("5spot-system", &["--set-json", "controller.networkPolicy.dnsPorts=[]"]);
-    let said = String::from_utf8_lossy(&none.stderr);
-    assert!(said.contains("/controller/networkPolicy/dnsPorts"), "{said}");
+    let error = failed(helm_template_in("5spot-system", &["--set-json", "controller.networkPolicy.dnsPorts=[]"]));
+    assert!(error.contains("/controller/networkPolicy/dnsPorts"), "{error}");
 }

@@ -1,8 +1,7 @@
-//! Installing as the guide says, with kubectl and with Helm, on a real API server: the pods are made, run, and can be
-//! evicted.
+//! Installs the product with the documented kubectl and Helm commands on a real API server: pods are admitted, scheduled,
+//! and can be evicted.
 
-use std::time::Duration;
-
+use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::kwok::Kwok;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
@@ -13,15 +12,14 @@ use kube::api::{EvictParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::guide::Shell;
+use crate::install_docs::Shell;
 use crate::monitoring;
-use crate::rendered::kustomize;
+use crate::render::kustomize;
 
-const SOON: Duration = Duration::from_mins(5);
 const NAMESPACE: &str = "5spot-system";
 
-/// A cluster with a node that runs whatever it is given.
-async fn a_cluster(name: &str) -> (ControlPlane, Kwok) {
+/// A cluster with one simulated node.
+async fn start_cluster(name: &str) -> (ControlPlane, Kwok) {
     let options = ControlPlaneOptions::named(name).with_service_account_admission();
     let plane = ControlPlane::start(options).await.unwrap();
     let kwok = Kwok::start(&plane).await.unwrap();
@@ -42,86 +40,90 @@ async fn pods(client: &Client) -> Vec<Pod> {
     pods
 }
 
-/// The budget lets the only one go, and another takes its place.
-async fn can_be_drained(client: &Client) {
+/// The PodDisruptionBudget allows the eviction of the only pod, and the Deployment replaces it.
+async fn assert_evictable(client: &Client) {
     let before = pods(client).await.pop().unwrap();
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    eventually("it may be evicted", SOON, async || {
-        // The disruption controller counts it a moment after it has become ready.
-        api.evict(&before.name_any(), &EvictParams::default()).await.map_err(|error| error.to_string())
+    eventually("the pod is evicted", TIMEOUT, async || {
+        // The disruption controller observes that the pod is ready with a delay.
+        api.evict(&before.name_any(), &EvictParams::default()).await
     })
     .await;
-    eventually("there is another", SOON, async || {
+    eventually("another pod is scheduled", TIMEOUT, async || {
         pods(client).await.iter().any(|it| it.uid() != before.uid() && it.spec.as_ref().unwrap().node_name.is_some())
     })
     .await;
 }
 
-/// What becomes of a pod of the agent's. Its account is not there yet, and is not what is asked about.
-async fn asking_for_the_host(client: &Client) -> Result<(), String> {
+/// A dry-run create of the agent's pod, which needs host access. Uses the `default` ServiceAccount, because the agent's may
+/// not exist yet.
+async fn create_agent_pod(client: &Client) -> Result<(), kube::Error> {
     let shipped = kustomize("deploy/node-agent");
     let mut pod = shipped["DaemonSet 5spot-system/5spot-reclaim-agent"]["spec"]["template"].clone();
     pod["metadata"]["generateName"] = "agent-".into();
     pod["spec"]["serviceAccountName"] = "default".into();
     let pod: Pod = serde_json::from_value(pod).unwrap();
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    // One that is admitted is not kept.
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    pods.create(&params, &pod).await.map(drop).map_err(|error| error.to_string())
+    pods.create(&params, &pod).await.map(drop)
+}
+
+/// Pod Security rejects the agent's pod.
+async fn assert_restricted(client: &Client) {
+    let result = create_agent_pod(client).await.map_err(|error| error.to_string());
+    let rejected = result.as_ref().is_err_and(|error| error.contains("violates PodSecurity \"restricted"));
+    assert!(rejected, "{result:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_alone() {
+async fn agent_only() {
     let options = ControlPlaneOptions::named("workload").without_controller_manager().without_scheduler();
     let plane = ControlPlane::start(options).await.unwrap();
-    Shell::new(&plane).follow("In a workload cluster");
-    asking_for_the_host(&plane.client()).await.unwrap();
+    Shell::new(&plane).run_section("In a workload cluster");
+    create_agent_pod(&plane.client()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_kubectl() {
-    let (plane, _kwok) = a_cluster("kubectl").await;
+    let (plane, _kwok) = start_cluster("kubectl").await;
     let (shell, client) = (Shell::new(&plane), plane.client());
-    shell.follow("With kubectl");
+    shell.run_section("With kubectl");
     let admitted = pods(&client).await.pop().unwrap();
     assert_eq!(admitted.spec.as_ref().unwrap().priority, Some(1_000_000));
-    can_be_drained(&client).await;
+    assert_evictable(&client).await;
 
-    // The namespace really admits nothing that asks for more, until it is told to for the node agent.
-    let as_restricted = "violates PodSecurity \"restricted";
-    let refused = asking_for_the_host(&client).await;
-    assert!(refused.as_ref().is_err_and(|it| it.contains(as_restricted)), "{refused:?}");
-    shell.follow("In the cluster of the controller");
-    asking_for_the_host(&client).await.unwrap();
+    // The namespace enforces the restricted level, until its label is changed for the node agent.
+    assert_restricted(&client).await;
+    shell.run_section("In the cluster of the controller");
+    create_agent_pod(&client).await.unwrap();
     shell.run("kubectl apply -k deploy/controller");
-    let refused = asking_for_the_host(&client).await;
-    assert!(refused.as_ref().is_err_and(|it| it.contains(as_restricted)), "{refused:?}");
+    assert_restricted(&client).await;
 
     shell.run("kubectl create namespace team-a");
-    let said = shell.follow("For several teams");
-    assert!(said[3].contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{said:?}");
-    let left = shell.run("kubectl get clusterroles,clusterrolebindings -o name");
-    assert!(left.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-controller"), "{left}");
-    assert!(!left.contains("5spot-management-nodes"), "{left}");
-    assert!(!left.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-workload-access"), "{left}");
-    monitoring::install_operator_kinds(&plane).await;
-    shell.follow("Monitoring");
+    let printed = shell.run_section("For several teams");
+    assert!(printed[3].contains("rolebinding.rbac.authorization.k8s.io/5spot-workload-access created"), "{printed:?}");
+    let remaining = shell.run("kubectl get clusterroles,clusterrolebindings -o name");
+    assert!(remaining.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-controller"), "{remaining}");
+    assert!(!remaining.contains("5spot-management-nodes"), "{remaining}");
+    assert!(!remaining.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-workload-access"), "{remaining}");
+    monitoring::install_operator_crds(&plane).await;
+    shell.run_section("Monitoring");
     shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
     let monitors =
         shell.run("kubectl -n 5spot-system get servicemonitors,prometheusrules -l release=prometheus -o name");
     assert_eq!(monitors.lines().count(), 2, "{monitors}");
 
-    // The programs in these pods are pretended: nobody puts a finalizer on the object, so it goes without a controller. That
-    // a controller takes its finalizer off is tested with the controller.
+    // No controller runs in these simulated pods, so the object has no finalizer. The controller's own tests cover the
+    // removal of its finalizer.
     shell.run("kubectl apply -f examples/business-hours.yaml");
-    let said = shell.follow("Uninstall");
-    assert!(said[0].contains("\"business-hours-worker\" deleted"), "{said:?}");
+    let printed = shell.run_section("Uninstall");
+    assert!(printed[0].contains("\"business-hours-worker\" deleted"), "{printed:?}");
     assert!(pods(&client).await.is_empty());
-    assert_eq!(crd(&client).await, None);
+    assert_eq!(crd_deleting(&client).await, None);
 }
 
-/// The CRD, if it is there, and whether it is on its way out.
-async fn crd(client: &Client) -> Option<bool> {
+/// Whether the CRD is being deleted; `None` if it does not exist.
+async fn crd_deleting(client: &Client) -> Option<bool> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = crds.get_opt("scheduledmachines.5spot.finos.org").await.unwrap();
     found.map(|it| it.metadata.deletion_timestamp.is_some())
@@ -129,42 +131,42 @@ async fn crd(client: &Client) -> Option<bool> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_helm() {
-    let (plane, _kwok) = a_cluster("helm").await;
+    let (plane, _kwok) = start_cluster("helm").await;
     let (shell, client) = (Shell::new(&plane), plane.client());
-    let said = shell.follow("With Helm");
-    assert!(said[0].contains("is installed in namespace 5spot-system"), "{said:?}");
+    let printed = shell.run_section("With Helm");
+    assert!(printed[0].contains("is installed in namespace 5spot-system"), "{printed:?}");
     shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
-    can_be_drained(&client).await;
+    assert_evictable(&client).await;
 
-    // As is said in the notes of a release with the node agent.
+    // The release notes print the command that changes the label.
     let notes = shell.run("helm upgrade 5-spot charts/5-spot -n 5spot-system --set nodeAgent.enabled=true");
     let label = notes.lines().find(|it| it.contains("pod-security.kubernetes.io/enforce=privileged")).unwrap();
     shell.run(label);
 
     shell.run("helm uninstall 5-spot -n 5spot-system --wait");
-    assert_eq!(crd(&client).await, Some(false), "the CRD, and all objects, stay");
+    assert_eq!(crd_deleting(&client).await, Some(false), "the CRD and all objects are kept");
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     assert!(deployments.get_opt("5spot-controller").await.unwrap().is_none());
 
-    // The same release takes the CRD up again, and another one only if it is handed over.
+    // The same release adopts the CRD again; another release only after the ownership is transferred.
     shell.run("helm install 5-spot charts/5-spot -n 5spot-system");
     shell.run("helm uninstall 5-spot -n 5spot-system --wait");
-    let handover = crate::guide::commands("A CRD that was there before");
-    let refused = shell.try_run(handover.last().unwrap()).unwrap_err();
-    assert!(refused.contains("invalid ownership metadata"), "{refused}");
-    shell.follow("A CRD that was there before");
+    let handover = crate::install_docs::commands("A CRD that was there before");
+    let error = shell.run_failing(handover.last().unwrap());
+    assert!(error.contains("invalid ownership metadata"), "{error}");
+    shell.run_section("A CRD that was there before");
     shell.run("helm uninstall machines -n 5spot-system --wait");
 
-    // Nobody is left to take a finalizer off.
+    // Without a controller, a finalizer blocks the deletion of the CRD.
     shell.run("kubectl apply -f examples/business-hours.yaml");
-    let finalizer = |list: &str| {
+    let set_finalizers = |list: &str| {
         let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
         shell.run(&format!("kubectl patch scheduledmachine business-hours-worker --type=merge -p '{patch}'"));
     };
-    finalizer("[\"5spot.finos.org/scheduledmachine\"]");
-    let waiting = shell.try_run("kubectl delete -f deploy/crds/scheduledmachine.yaml --timeout=5s").unwrap_err();
-    assert!(waiting.contains("timed out waiting"), "{waiting}");
-    assert_eq!(crd(&client).await, Some(true));
-    finalizer("null");
-    eventually("the CRD goes", SOON, async || crd(&client).await.is_none()).await;
+    set_finalizers("[\"5spot.finos.org/scheduledmachine\"]");
+    let error = shell.run_failing("kubectl delete -f deploy/crds/scheduledmachine.yaml --timeout=5s");
+    assert!(error.contains("timed out waiting"), "{error}");
+    assert_eq!(crd_deleting(&client).await, Some(true));
+    set_finalizers("null");
+    eventually("the CRD is deleted", TIMEOUT, async || crd_deleting(&client).await.is_none()).await;
 }

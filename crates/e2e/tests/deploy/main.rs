@@ -1,11 +1,11 @@
-//! What an operator installs: it renders, it is what it says, it installs on a real API server, and it permits no more than
-//! it must.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Manifests, Helm chart and monitoring: they render, are consistent, install on a real API server, and grant no more
+//! permissions than necessary.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod chart;
-mod guide;
 mod install;
+mod install_docs;
 mod manifests;
 mod monitoring;
 mod permissions;
-mod rendered;
+mod render;

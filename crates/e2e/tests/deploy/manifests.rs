@@ -1,10 +1,10 @@
-//! What the manifests say, whatever they are installed by.
+//! Consistency and permissions of the manifests.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::rendered::{Objects, kustomize};
+use crate::render::{Objects, kustomize};
 
 fn everything() -> Vec<(&'static str, Objects)> {
     [
@@ -18,17 +18,17 @@ fn everything() -> Vec<(&'static str, Objects)> {
     .into()
 }
 
-/// Where two are installed in one cluster, removing one must leave the other alone.
+/// Both may be installed in one cluster, and uninstalling one must not affect the other.
 #[test]
-fn no_object_comes_with_both_the_controller_and_the_agent() {
+fn controller_and_agent_share_no_object() {
     let (controller, agent) = (kustomize("deploy/controller"), kustomize("deploy/node-agent"));
-    let of_both: Vec<&String> = controller.keys().filter(|it| agent.contains_key(*it)).collect();
-    assert!(of_both.is_empty(), "{of_both:?}");
+    let shared: Vec<&String> = controller.keys().filter(|it| agent.contains_key(*it)).collect();
+    assert!(shared.is_empty(), "{shared:?}");
 
-    let mut alone = kustomize("deploy/overlays/workload-cluster");
-    let namespace = alone.remove("Namespace /5spot-system").unwrap();
+    let mut agent_only = kustomize("deploy/overlays/workload-cluster");
+    let namespace = agent_only.remove("Namespace /5spot-system").unwrap();
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
-    assert_eq!(alone, agent);
+    assert_eq!(agent_only, agent);
 }
 
 fn rules(objects: &Objects) -> Vec<(&str, &Value)> {
@@ -38,23 +38,23 @@ fn rules(objects: &Objects) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-fn texts(value: &Value) -> BTreeSet<&str> {
+fn strings(value: &Value) -> BTreeSet<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 #[test]
-fn nobody_may_everything_and_of_secrets_only_get_in_a_role_of_its_own() {
+fn no_wildcards_and_secrets_only_get_in_a_separate_role() {
     let mut roles_with_secrets = BTreeSet::new();
     for (directory, objects) in everything() {
         for (role, rule) in rules(&objects) {
-            assert!(!texts(&rule["verbs"]).contains("*"), "{directory}: {role}: {rule}");
-            assert!(!texts(&rule["apiGroups"]).contains("*"), "{directory}: {role}: {rule}");
-            if texts(&rule["resources"]).contains("secrets") {
-                assert_eq!(texts(&rule["verbs"]), ["get"].into(), "{directory}: {role}");
+            assert!(!strings(&rule["verbs"]).contains("*"), "{directory}: {role}: {rule}");
+            assert!(!strings(&rule["apiGroups"]).contains("*"), "{directory}: {role}: {rule}");
+            if strings(&rule["resources"]).contains("secrets") {
+                assert_eq!(strings(&rule["verbs"]), ["get"].into(), "{directory}: {role}");
                 roles_with_secrets.insert(role.to_owned());
             }
             for dangerous in ["escalate", "bind", "impersonate", "deletecollection"] {
-                assert!(!texts(&rule["verbs"]).contains(dangerous), "{directory}: {role}: {rule}");
+                assert!(!strings(&rule["verbs"]).contains(dangerous), "{directory}: {role}: {rule}");
             }
         }
     }
@@ -62,7 +62,7 @@ fn nobody_may_everything_and_of_secrets_only_get_in_a_role_of_its_own() {
 }
 
 #[test]
-fn what_is_selected_is_what_there_is() {
+fn selectors_and_ports_match_the_pod() {
     let objects = kustomize("deploy/controller");
     let of = |key: &str| &objects[key];
     let pod = &of("Deployment 5spot-system/5spot-controller")["spec"]["template"];
@@ -81,38 +81,38 @@ fn what_is_selected_is_what_there_is() {
         assert!(selector.iter().all(|(key, value)| labels.get(key) == Some(value)), "{selector:?}");
     }
     let container = &pod["spec"]["containers"][0];
-    let named: BTreeSet<&str> =
+    let ports: BTreeSet<&str> =
         container["ports"].as_array().unwrap().iter().filter_map(|it| it["name"].as_str()).collect();
     let policy = &of("NetworkPolicy 5spot-system/5spot-controller")["spec"];
-    let admitted: BTreeSet<&str> =
+    let allowed: BTreeSet<&str> =
         policy["ingress"][0]["ports"].as_array().unwrap().iter().filter_map(|it| it["port"].as_str()).collect();
-    assert_eq!(named, admitted);
+    assert_eq!(ports, allowed);
     for probe in ["livenessProbe", "readinessProbe"] {
-        assert!(named.contains(container[probe]["httpGet"]["port"].as_str().unwrap()), "{probe}");
+        assert!(ports.contains(container[probe]["httpGet"]["port"].as_str().unwrap()), "{probe}");
     }
     assert_eq!(of("PriorityClass /5spot-controller")["metadata"]["name"], pod["spec"]["priorityClassName"]);
 }
 
 const AGENT: &str = "DaemonSet 5spot-system/5spot-reclaim-agent";
 
-/// What the agent is given of its host is what it needs, and no more; and it lands where the controller says.
+/// The agent gets only the host access that it needs, and runs only where the controller sets the label.
 #[test]
-fn the_agent_has_one_capability_and_one_file_of_its_host() {
+fn agent_has_one_capability_and_one_host_file() {
     let agent = &kustomize("deploy/node-agent")[AGENT]["spec"];
     let pod = &agent["template"]["spec"];
     assert_eq!(agent["selector"]["matchLabels"], agent["template"]["metadata"]["labels"]);
     let (label, value) = (fivespot_api::keys::RECLAIM_AGENT_LABEL, fivespot_api::keys::RECLAIM_AGENT_ENABLED);
     assert_eq!(pod["nodeSelector"], json!({ label: value }));
     let container = &pod["containers"][0];
-    let rights = json!({
+    let security_context = json!({
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
         "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN"] },
     });
-    assert_eq!(container["securityContext"], rights);
-    let of_the_host: Vec<&Value> =
+    assert_eq!(container["securityContext"], security_context);
+    let host_paths: Vec<&Value> =
         pod["volumes"].as_array().unwrap().iter().map(|it| &it["hostPath"]).filter(|it| !it.is_null()).collect();
-    assert_eq!(of_the_host, [&json!({ "path": "/etc/machine-id", "type": "File" })]);
+    assert_eq!(host_paths, [&json!({ "path": "/etc/machine-id", "type": "File" })]);
     assert!(
         container["volumeMounts"]
             .as_array()
@@ -122,9 +122,9 @@ fn the_agent_has_one_capability_and_one_file_of_its_host() {
     );
 }
 
-/// The alert on agents looks for it by name.
+/// The alert selects the DaemonSet by name.
 #[test]
-fn the_alert_on_agents_looks_at_the_agent() {
+fn agent_alert_selects_the_daemon_set() {
     let rules = &kustomize("deploy/monitoring/node-agent")["PrometheusRule 5spot-system/5spot-agent"];
     let rule = rules["spec"]["groups"][0]["rules"][0]["expr"].as_str().unwrap();
     let name = AGENT.rsplit('/').next().unwrap();
@@ -133,7 +133,7 @@ fn the_alert_on_agents_looks_at_the_agent() {
 }
 
 #[test]
-fn the_images_are_of_the_version_that_is_built_here() {
+fn image_tags_match_the_crate_version() {
     for (directory, object) in
         [("deploy/controller", "Deployment 5spot-system/5spot-controller"), ("deploy/node-agent", AGENT)]
     {
@@ -141,7 +141,7 @@ fn the_images_are_of_the_version_that_is_built_here() {
         assert!(image.as_str().unwrap().ends_with(&format!(":{}", env!("CARGO_PKG_VERSION"))), "{image}");
     }
     let chart: Value =
-        serde_saphyr::from_str(&std::fs::read_to_string(crate::rendered::chart().join("Chart.yaml")).unwrap()).unwrap();
+        serde_saphyr::from_str(&std::fs::read_to_string(crate::render::chart().join("Chart.yaml")).unwrap()).unwrap();
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
 }

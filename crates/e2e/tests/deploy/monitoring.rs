@@ -1,22 +1,23 @@
-//! Alerts and the dashboard: Prometheus understands them, its operator admits them, and each alert fires when it should.
-//! That every metric they name is counted is tested with the controller, which counts them.
+//! Alerts and dashboard: promtool parses them, the Prometheus operator's CRDs accept them, and each alert fires when it
+//! should. The controller's own tests check that every metric in them exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use fivespot_e2e::{read_repo_file, repo_root};
 use fivespot_testbed::artifacts::ProgressPrinter;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
 use serde_json::Value;
 
-use crate::rendered::{artifacts, kustomize, root, succeeded};
+use crate::render::{artifacts, kustomize, succeeded};
 
 fn promtool() -> Command {
     let mut printer = ProgressPrinter::new();
     Command::new(artifacts().promtool(&mut |step| printer.show(&step)).unwrap())
 }
 
-/// By name: one for the cluster of the controller, one for clusters with agents.
+/// `PrometheusRule` specs by name: for the controller's cluster, and for clusters with agents.
 fn rules() -> [(&'static str, Value); 2] {
     let spec = |directory: &str, name: &str| {
         kustomize(directory)[&format!("PrometheusRule 5spot-system/{name}")]["spec"].clone()
@@ -32,9 +33,9 @@ fn alerts(rules: &Value) -> BTreeSet<&str> {
     rules.filter_map(|it| it["alert"].as_str()).collect()
 }
 
-/// Prometheus of a workload cluster does not scrape the controller, and would say all day that there is none.
+/// Prometheus in a workload cluster does not scrape the controller, so an alert on its absence would always fire.
 #[test]
-fn each_cluster_gets_the_alerts_that_it_can_judge() {
+fn alerts_use_only_metrics_of_their_cluster() {
     let [(_, controller), (_, agent)] = rules();
     assert!(controller.to_string().contains("fivespot_") && !controller.to_string().contains("kube_"));
     assert!(agent.to_string().contains("kube_") && !agent.to_string().contains("fivespot_"));
@@ -42,7 +43,7 @@ fn each_cluster_gets_the_alerts_that_it_can_judge() {
 }
 
 #[test]
-fn each_alert_fires_when_it_should_and_not_before() {
+fn each_alert_fires_only_when_it_should() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let rules = rules();
@@ -51,10 +52,10 @@ fn each_alert_fires_when_it_should_and_not_before() {
         fs::write(&file, rules.to_string()).unwrap();
         succeeded(promtool().args(["check", "rules", "--lint-fatal"]).arg(&file).output().unwrap());
     }
-    fs::copy(root().join("testdata/monitoring/alerts.yaml"), at("alerts.yaml")).unwrap();
+    fs::copy(repo_root().join("testdata/monitoring/alerts.yaml"), at("alerts.yaml")).unwrap();
     let output = promtool().args(["test", "rules"]).arg(at("alerts.yaml")).output().unwrap();
-    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&printed));
 
     let tests: Value = serde_saphyr::from_str(&fs::read_to_string(at("alerts.yaml")).unwrap()).unwrap();
     let checks = tests["tests"].as_array().unwrap().iter().flat_map(|it| it["alert_rule_test"].as_array().unwrap());
@@ -67,8 +68,8 @@ fn each_alert_fires_when_it_should_and_not_before() {
 }
 
 #[test]
-fn prometheus_understands_every_query_of_the_dashboard() {
-    let dashboard = fs::read_to_string(root().join("deploy/monitoring/dashboard.json")).unwrap();
+fn dashboard_queries_are_valid() {
+    let dashboard = read_repo_file("deploy/monitoring/dashboard.json");
     let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     assert!(panels.len() >= 8);
@@ -80,8 +81,8 @@ fn prometheus_understands_every_query_of_the_dashboard() {
     }
 }
 
-/// The kinds of the Prometheus operator, as it publishes them.
-pub(crate) async fn install_operator_kinds(plane: &ControlPlane) {
+/// Installs the published CRDs of the Prometheus operator.
+pub(crate) async fn install_operator_crds(plane: &ControlPlane) {
     let mut printer = ProgressPrinter::new();
     let promtool = plane.artifacts().promtool(&mut |step| printer.show(&step)).unwrap();
     let crds = promtool.parent().unwrap().join("crds");
@@ -90,17 +91,17 @@ pub(crate) async fn install_operator_kinds(plane: &ControlPlane) {
 }
 
 #[tokio::test]
-async fn the_prometheus_operator_admits_them() {
+async fn prometheus_operator_crds_accept_the_rules() {
     let options = ControlPlaneOptions::named("monitoring").without_controller_manager().without_scheduler();
     let plane = ControlPlane::start(options).await.unwrap();
-    install_operator_kinds(&plane).await;
-    plane.apply(&root().join("deploy/controller/namespace.yaml")).await.unwrap();
-    plane.apply(&root().join("deploy/monitoring")).await.unwrap();
-    plane.apply(&root().join("deploy/monitoring/node-agent")).await.unwrap();
+    install_operator_crds(&plane).await;
+    plane.apply(&repo_root().join("deploy/controller/namespace.yaml")).await.unwrap();
+    plane.apply(&repo_root().join("deploy/monitoring")).await.unwrap();
+    plane.apply(&repo_root().join("deploy/monitoring/node-agent")).await.unwrap();
 }
 
 #[test]
-fn what_is_scraped_is_the_port_of_the_service() {
+fn service_monitor_matches_the_service() {
     let (monitoring, controller) = (kustomize("deploy/monitoring"), kustomize("deploy/controller"));
     let monitor = &monitoring["ServiceMonitor 5spot-system/5spot-controller"]["spec"];
     let service = &controller["Service 5spot-system/fivespot-controller-metrics"];

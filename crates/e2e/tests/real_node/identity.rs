@@ -1,28 +1,32 @@
-//! Which machine an agent speaks for.
+//! An agent acts only for the machine on which it runs.
 
+use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::RealNode;
 use fivespot_testbed::wait::eventually;
 
+use crate::env::{AgentEnv, VICTIM, VICTIM_MACHINE_ID};
 use crate::process::Program;
-use crate::stage::{SOON, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_told_to_be_another_machines_writes_nothing_and_is_not_ready() {
+async fn agent_with_another_nodes_name_writes_nothing_and_is_not_ready() {
     if !RealNode::is_possible() {
         return;
     }
-    let stage = Stage::set("real-node-identity").await;
-    stage.take_it_for("victim", "other-idea").await;
-    stage.label_node("enabled").await;
-    let agent = stage.agent().await;
-    let is_told = "Node 'victim' is the machine '00000000000000000000000000000001', and this is '";
-    let said = |message: &serde_json::Value| message.as_str().is_some_and(|it| it.starts_with(is_told));
-    stage.logs(&agent, "that it is on another machine", |it| it["level"] == "ERROR" && said(&it["message"])).await;
+    let env = AgentEnv::start("real-node-identity").await;
+    env.impersonate_victim("other-idea").await;
+    env.label_node("enabled").await;
+    let agent = env.await_agent().await;
+    // Only the log reports the mismatch, with both machine IDs.
+    env.await_log(&agent, "the machine ID mismatch", |line| {
+        let text = line.to_string();
+        line["level"] == "ERROR" && text.contains(VICTIM) && text.contains(VICTIM_MACHINE_ID)
+    })
+    .await;
 
     let _idea = Program::start_as_nobody("other-idea");
-    eventually("it has tried", SOON, async || !stage.tried().on("nodes").is_empty()).await;
-    assert!(stage.tried().succeeded().is_empty(), "{:?}", stage.tried());
-    let armed = stage.daemon_set_once(|status| status.current_number_scheduled == 1).await;
-    assert_eq!(armed.number_ready, 0, "the alert on agents is to see it");
-    stage.end().await;
+    eventually("the agent has sent a request", TIMEOUT, async || !env.agent_writes().on("nodes").is_empty()).await;
+    assert!(env.agent_writes().succeeded().is_empty(), "{:?}", env.agent_writes());
+    let status = env.await_daemon_set(|status| status.current_number_scheduled == 1).await;
+    assert_eq!(status.number_ready, 0, "the alert on agents depends on it");
+    env.stop().await;
 }

@@ -1,10 +1,10 @@
-//! The agent as it is shipped, on a real node: its DaemonSet, in its image, run by a kubelet on this machine. Where there
-//! can be no real node, these tests say so and show nothing; with `CI=true` they fail instead.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The shipped agent on a real node: its DaemonSet and image, run by a kubelet on this machine. Skipped where a real node
+//! cannot run; with `CI=true` the tests fail instead.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod daemon_set;
+mod end_to_end;
+mod env;
 mod identity;
 mod process;
-mod stage;
-mod story;
 mod update;

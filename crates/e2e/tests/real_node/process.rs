@@ -1,4 +1,4 @@
-//! Programs of the machine's owner.
+//! Programs of the machine's owner, and processes in `/proc`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -7,17 +7,17 @@ use std::{env, fs};
 
 use fivespot_testbed::node::sleeper;
 
-/// Somebody who is not root.
+/// The user and group `nobody`.
 const NOBODY: u32 = 65534;
 
-/// A running program. Dropping it ends it.
+/// A running program. Killed when dropped.
 pub(crate) struct Program {
     child: Child,
     _directory: tempfile::TempDir,
 }
 
 impl Program {
-    /// Starts a program of this name outside all pods, as somebody else than the agent.
+    /// Starts a sleeping program outside of pods, as another user than the agent.
     pub(crate) fn start_as_nobody(name: &str) -> Self {
         let directory = tempfile::tempdir_in(env::temp_dir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -39,31 +39,31 @@ impl Drop for Program {
     }
 }
 
-/// What the kernel says of a process, if there is one.
+/// `/proc/<pid>/status`; `None` if the process does not exist.
 pub(crate) fn status_of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/status")).ok()
 }
 
-/// The processes that a process has started.
+/// Process IDs of the children.
 pub(crate) fn children_of(pid: u32) -> String {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     threads.map(|it| fs::read_to_string(it.path().join("children")).unwrap()).collect()
 }
 
-/// The sockets of a process that wait for somebody to connect, as the kernel lists them.
-pub(crate) fn listening(pid: u32) -> Vec<String> {
+/// The lines of `/proc/net/tcp` and `tcp6` for the listening sockets of a process.
+pub(crate) fn listening_sockets(pid: u32) -> Vec<String> {
     const LISTEN: &str = "0A";
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-    let open: Vec<String> = files
+    let inodes: Vec<String> = files
         .filter_map(|it| {
             fs::read_link(it.path()).ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(Into::into)
         })
         .collect();
-    assert!(!open.is_empty(), "it has the kernel's at least");
+    assert!(!inodes.is_empty(), "the agent has at least its netlink socket");
     let listed = ["tcp", "tcp6"].map(|it| fs::read_to_string(format!("/proc/{pid}/net/{it}")).unwrap()).concat();
-    let is_theirs = |line: &&str| {
+    let is_listening = |line: &&str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        fields.get(3) == Some(&LISTEN) && fields.get(9).is_some_and(|inode| open.iter().any(|it| it == inode))
+        fields.get(3) == Some(&LISTEN) && fields.get(9).is_some_and(|inode| inodes.iter().any(|it| it == inode))
     };
-    listed.lines().filter(is_theirs).map(Into::into).collect()
+    listed.lines().filter(is_listening).map(Into::into).collect()
 }

@@ -1,4 +1,4 @@
-//! What is built: one entry for each Go module under `crates/testbed/go`.
+//! The Go modules under `crates/testbed/go`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,22 +8,22 @@ use sha2::{Digest, Sha256};
 
 use super::ArtifactError;
 
-/// A Go module of the testbed, and what is taken from it.
+/// A Go module, and what its artifact directory contains.
 pub(super) struct GoModule {
-    /// Its directory under `crates/testbed/go`, and the start of the artifact directory's name.
+    /// The directory under `crates/testbed/go`, and the prefix of the artifact directory.
     pub(super) name: &'static str,
     /// The package whose `main` is built.
     pub(super) package: &'static str,
-    /// What the binary is called.
+    /// The name of the binary.
     pub(super) program: &'static str,
-    /// Other names under which it is started.
+    /// Further names of the binary.
     pub(super) symlinks: &'static [&'static str],
     pub(super) ldflags: &'static str,
-    /// Files of a dependency that a run reads.
+    /// Files of dependencies that are needed at run time.
     pub(super) extras: &'static [Extra],
 }
 
-/// A file, or every YAML file of a directory, of a module in Go's module cache.
+/// A file, or the files of a directory, of a module in Go's module cache.
 pub(super) struct Extra {
     pub(super) of_module: &'static str,
     pub(super) from: &'static str,
@@ -35,7 +35,7 @@ pub(super) const KUBE: GoModule = GoModule {
     package: ".",
     program: "kube",
     symlinks: &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"],
-    // Servers and clients act on the version they see; without this it would be v0.0.0.
+    // Without this the version is v0.0.0, and servers and clients depend on it.
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
               -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",
     extras: &[],
@@ -76,7 +76,7 @@ pub(super) const HELM: GoModule = GoModule {
     package: "helm.sh/helm/v3/cmd/helm",
     program: "helm",
     symlinks: &[],
-    // The version that it says it is, and the Kubernetes that a chart is rendered for when nobody says which.
+    // The version that Helm reports, and the Kubernetes version that `helm template` renders for by default.
     ldflags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
     extras: &[],
@@ -111,14 +111,14 @@ const fn stage(from: &'static str, to: &'static str) -> Extra {
 }
 
 impl GoModule {
-    /// `<name>-<hash>`, where the hash is over every input of the build.
+    /// `<name>-<hash>`, where the hash covers every input of the build.
     pub(super) fn directory_name(&self, sources: &Path) -> Result<String, ArtifactError> {
         let mut hash = Sha256::new();
         for file in ["go.mod", "go.sum", "main.go"] {
             let path = sources.join(self.name).join(file);
             match fs::read(&path) {
                 Ok(content) => hash.update(content),
-                // A module whose program is a dependency's has none.
+                // A module that builds a program of a dependency has no main.go.
                 Err(absent) if absent.kind() == io::ErrorKind::NotFound && file == "main.go" => {}
                 Err(source) => return Err(ArtifactError::Io { path, source }),
             }
@@ -141,7 +141,7 @@ impl GoModule {
         Ok(name)
     }
 
-    /// The Go version that the module's go.mod asks for.
+    /// The Go version that the module's go.mod requires.
     pub(super) fn go_version(&self, sources: &Path) -> String {
         fs::read_to_string(sources.join(self.name).join("go.mod"))
             .ok()

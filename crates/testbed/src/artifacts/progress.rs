@@ -1,53 +1,48 @@
-//! What a newcomer sees during the longest wait they will have.
+//! Progress of the Go builds, which take minutes on the first run.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// One step of making the programs.
+/// One step of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Another process is building; this one waits for it.
+    /// Another process holds the build lock.
     Waiting,
-    /// Go fetches what the module needs and counts its packages.
+    /// Go downloads modules and lists packages.
     Preparing {
         /// The module under `crates/testbed/go`.
         module: &'static str,
     },
-    /// Packages are being compiled. Those in Go's cache are not compiled again, so `done` may end below `total`.
+    /// Go compiles packages. Those in Go's build cache are not compiled again, so `done` may end below `total`.
     Building {
         /// The module under `crates/testbed/go`.
         module: &'static str,
-        /// Packages compiled.
         done: usize,
-        /// Packages in all.
         total: usize,
     },
-    /// The module's programs are in place.
+    /// The module's programs are built.
     Built {
         /// The module under `crates/testbed/go`.
         module: &'static str,
-        /// How long it took.
         took: Duration,
     },
 }
 
-/// Shows [`Progress`] on standard error: one updating line on a terminal, else a line now and then.
+/// Prints [`Progress`] to standard error: one updating line on a terminal, a line every 15 s otherwise.
 #[derive(Debug, Default)]
 pub struct ProgressPrinter {
     last_line: Option<Instant>,
     announced: Option<&'static str>,
 }
 
-/// How often a log gets a line during a build.
-const LINE_EVERY: Duration = Duration::from_secs(15);
+const LINE_INTERVAL: Duration = Duration::from_secs(15);
 
 impl ProgressPrinter {
-    /// A printer that has shown nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Shows one step. Failing to print is no reason to fail a build.
+    /// Prints one step. Ignores errors: a closed standard error must not fail the build.
     pub fn show(&mut self, progress: &Progress) {
         let mut out = io::stderr();
         let line = describe(progress);
@@ -67,7 +62,7 @@ impl ProgressPrinter {
             Progress::Waiting | Progress::Preparing { .. } | Progress::Built { .. } => true,
             Progress::Building { module, .. } => {
                 let first = self.announced.replace(module) != Some(module);
-                first || self.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY)
+                first || self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL)
             }
         }
     }
@@ -75,10 +70,10 @@ impl ProgressPrinter {
 
 fn describe(progress: &Progress) -> String {
     match progress {
-        Progress::Waiting => "testbed: another process is building the programs, waiting for it".to_owned(),
-        Progress::Preparing { module } => format!("testbed: {module}: fetching the Go modules (once)"),
+        Progress::Waiting => "testbed: waiting for another process that is building".to_owned(),
+        Progress::Preparing { module } => format!("testbed: {module}: downloading Go modules (first run only)"),
         Progress::Building { module, done, total } => {
-            format!("testbed: {module}: {done} of at most {total} packages compiled (once, some minutes)")
+            format!("testbed: {module}: compiled {done} of at most {total} packages (first run only, takes minutes)")
         }
         Progress::Built { module, took } => format!("testbed: {module}: built in {} s", took.as_secs()),
     }
@@ -89,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_gets_the_first_package_and_then_a_line_now_and_then() {
+    fn log_gets_first_package_and_periodic_lines() {
         let mut printer = ProgressPrinter::new();
         let building = |done| Progress::Building { module: "kube", done, total: 9 };
         assert!(printer.is_due(&building(0)));

@@ -1,4 +1,4 @@
-//! The files that say who is who: certificates, the token file, the `ServiceAccount` key and the audit policy.
+//! Files that the servers read: certificates, the token file, the ServiceAccount key and the audit policy.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::options::User;
 use super::{ADMIN, CLUSTER_API, CONTROLLER_MANAGER, KWOK, SCHEDULER, SIMULATED_PROVIDER, StartError, WORKLOAD_ADMIN};
 use crate::certificates::Authority;
 
-/// The users of every control plane, each with its groups. Those in no group may do nothing before RBAC says so.
+/// Users of every control plane with their groups. A user without a group has only the permissions that RBAC grants.
 const BUILT_IN: [(&str, &str); 7] = [
     (ADMIN, "system:masters"),
     (WORKLOAD_ADMIN, "system:masters"),
@@ -29,7 +29,7 @@ rules:
 - level: Metadata
 ";
 
-/// Paths of what the servers read, and the tokens by user.
+/// Paths of the files, and tokens by user.
 pub(super) struct Credentials {
     pub(super) authority: Authority,
     pub(super) authority_file: PathBuf,

@@ -1,82 +1,69 @@
-//! Why a testbed does not run.
+//! Errors of setting up a testbed.
 
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::artifacts::ArtifactError;
+use crate::node::Unavailable;
 use crate::process::ProcessError;
+use crate::wait::WaitError;
 
 /// Why a control plane, or something on top of it, did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The programs are not there.
     #[error(transparent)]
     Artifacts(#[from] ArtifactError),
-    /// A server did not start, or ended at once.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A server runs but does not serve.
-    #[error("{name} is not ready in time: {seen}; its log is {}", log.display())]
+    #[error("{name} is not ready in time: {source}; see its log {}", log.display())]
     NotReady {
-        /// The server.
         name: String,
-        /// What the last look at it saw.
-        seen: String,
-        /// Its log.
         log: PathBuf,
+        /// The last error of the readiness probe.
+        source: Box<dyn Error + Send + Sync>,
     },
-    /// A certificate could not be made.
-    #[error("making certificates: {0}")]
+    #[error("cannot create certificates: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// A file or directory of the run could not be used.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The control plane was not started with this user.
-    #[error("the control plane has no user {name}; give it one with ControlPlaneOptions::user")]
-    UnknownUser {
-        /// The name that was asked for.
-        name: String,
-    },
-    /// The API server refused something that setting up needs.
-    #[error("{doing}: {source}")]
+    #[error("cannot access {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("cannot start {server}: {source}")]
+    Listen { server: &'static str, source: io::Error },
+    #[error("the control plane has no user {name}: add it with ControlPlaneOptions::user")]
+    UnknownUser { name: String },
+    #[error("cannot {action}: {source}")]
     Api {
-        /// What was being done.
-        doing: String,
-        /// The API server's answer.
+        /// Completes "cannot …", for example "create Cluster edge".
+        action: String,
         source: Box<kube::Error>,
     },
-    /// There can be no real node here.
     #[error(transparent)]
-    NodeUnavailable(#[from] crate::node::Unavailable),
-    /// The control plane would not know a kubelet.
+    NodeUnavailable(#[from] Unavailable),
     #[error("a real node needs a control plane that was started with ControlPlaneOptions::for_real_nodes")]
     NoRealNodes,
-    /// A program that a node needs ran and failed.
-    #[error("{doing} failed ({status}):\n{output}")]
+    #[error("cannot {action}: {status}\n{stderr}")]
     Program {
-        /// What was being done.
-        doing: String,
-        /// How it ended.
+        /// Completes "cannot …", for example "import image idea:test".
+        action: String,
         status: std::process::ExitStatus,
-        /// What it printed.
-        output: String,
+        stderr: String,
     },
-    /// What was waited for did not come.
     #[error(transparent)]
-    Wait(crate::wait::WaitError),
-    /// A manifest could not be read, or was refused.
-    #[error("{}: {problem}", path.display())]
-    Manifest {
-        /// The file.
+    Wait(#[from] WaitError),
+    #[error("cannot parse {}: {source}", path.display())]
+    Parse { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error("cannot find RUSTFLAGS in {}", path.display())]
+    NoRustFlags { path: PathBuf },
+    #[error("cannot apply {}: {stderr}", path.display())]
+    Apply {
         path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
+        /// What kubectl printed.
+        stderr: String,
     },
+    #[error("CustomResourceDefinition {name} was not established in time")]
+    NotEstablished { name: String },
+    #[error("cannot watch CustomResourceDefinition {name}: {source}")]
+    Watch { name: String, source: Box<kube::runtime::wait::Error> },
 }
 
 impl StartError {
@@ -84,8 +71,12 @@ impl StartError {
         move |source| Self::Io { path: path.to_owned(), source }
     }
 
-    pub(crate) fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Api { doing: doing.into(), source: Box::new(source) }
+    pub(crate) fn listen(server: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Listen { server, source }
+    }
+
+    pub(crate) fn api(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Api { action: action.into(), source: Box::new(source) }
     }
 
     pub(crate) fn is_port_taken(&self) -> bool {

@@ -1,22 +1,20 @@
-//! What a control plane shall be like.
+//! Options of a control plane.
 
-/// A user the API server knows by a token of its own.
+/// A user that authenticates with a static token.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// The name that RBAC and the audit log see.
     pub name: String,
-    /// The groups it is in.
     pub groups: Vec<String>,
 }
 
-/// What pods are like; each has what those before it have.
+/// How pods are admitted and run; each variant includes the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pods {
-    /// As they were created.
+    /// Without ServiceAccount admission.
     Bare,
-    /// Each with the token of a `ServiceAccount` that exists.
+    /// With the token of an existing ServiceAccount mounted.
     WithServiceAccounts,
-    /// Run by kubelets, who have certificates.
+    /// Run by kubelets that authenticate with client certificates.
     OnRealNodes,
 }
 
@@ -33,7 +31,7 @@ pub struct ControlPlaneOptions {
 }
 
 impl ControlPlaneOptions {
-    /// All components, and the users that come with the testbed. The name becomes part of the run directory's.
+    /// All components and the built-in users. `name` becomes part of the run directory's name.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -46,7 +44,7 @@ impl ControlPlaneOptions {
         }
     }
 
-    /// One user more. Without a `RoleBinding` it may do what every authenticated user may.
+    /// Adds a user. Without a RoleBinding it has the permissions of every authenticated user.
     #[must_use]
     pub fn user(mut self, name: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
@@ -54,44 +52,44 @@ impl ControlPlaneOptions {
         self
     }
 
-    /// No garbage collection, no namespace deletion, no Node lifecycle.
+    /// Disables garbage collection, namespace deletion and Node lifecycle.
     #[must_use]
     pub fn without_controller_manager(mut self) -> Self {
         self.controller_manager = false;
         self
     }
 
-    /// Pods stay where they are put.
+    /// Pods without `nodeName` stay unscheduled.
     #[must_use]
     pub fn without_scheduler(mut self) -> Self {
         self.scheduler = false;
         self
     }
 
-    /// Leaves the `ServiceAccount` admission plugin on: pods need an existing `ServiceAccount` and get its token mounted,
-    /// as a real kubelet expects.
+    /// Enables the ServiceAccount admission plugin: pods need an existing ServiceAccount and get its token mounted, as a
+    /// kubelet expects.
     #[must_use]
     pub fn with_service_account_admission(mut self) -> Self {
         self.pods = self.pods.max(Pods::WithServiceAccounts);
         self
     }
 
-    /// Lets kubelets in, as [`crate::RealNode`] starts them: by a client certificate, held to what is theirs, and with
-    /// the `ServiceAccount` admission plugin on.
+    /// Accepts the kubelet of a [`crate::RealNode`]: client certificates, the `NodeRestriction` and the ServiceAccount
+    /// admission plugins.
     #[must_use]
     pub fn for_real_nodes(mut self) -> Self {
         self.pods = Pods::OnRealNodes;
         self
     }
 
-    /// A further flag for kube-apiserver, as `--flag=value`.
+    /// Adds a flag of kube-apiserver, as `--flag=value`.
     #[must_use]
     pub fn api_server_flag(mut self, flag: impl Into<String>) -> Self {
         self.api_server_flags.push(flag.into());
         self
     }
 
-    /// A further flag for kube-controller-manager, as `--flag=value`.
+    /// Adds a flag of kube-controller-manager, as `--flag=value`.
     #[must_use]
     pub fn controller_manager_flag(mut self, flag: impl Into<String>) -> Self {
         self.controller_manager_flags.push(flag.into());

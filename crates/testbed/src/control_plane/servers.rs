@@ -1,4 +1,4 @@
-//! The command lines of the servers.
+//! Command lines of the servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +7,8 @@ use super::credentials::Credentials;
 use super::options::{ControlPlaneOptions, Pods};
 use crate::artifacts::Artifacts;
 
-/// What the command lines are made of.
-pub(super) struct Blueprint {
+/// Inputs of the command lines that do not change between attempts to start.
+pub(super) struct ServerConfig {
     pub(super) artifacts: Artifacts,
     pub(super) options: ControlPlaneOptions,
     pub(super) credentials: Credentials,
@@ -23,7 +23,7 @@ pub(super) struct PortNumbers {
     pub(super) api_server: u16,
 }
 
-impl Blueprint {
+impl ServerConfig {
     pub(super) fn audit_log(&self) -> PathBuf {
         self.run.join("audit.log")
     }
@@ -34,7 +34,7 @@ impl Blueprint {
         let mut command = Command::new(self.artifacts.kubernetes("etcd"));
         command
             .arg(flag("data-dir", &self.run.join("etcd")))
-            // Nobody needs this data after the machine has lost power, and a sync costs more than the write.
+            // The data need not survive a power failure, and fsync dominates the cost of a write.
             .arg("--unsafe-no-fsync")
             .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
             .args([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")])
@@ -63,7 +63,7 @@ impl Blueprint {
             .args(["--allow-privileged=true", "--profiling=false"])
             .arg(flag("audit-policy-file", &keys.audit_policy))
             .arg(flag("audit-log-path", &self.audit_log()))
-            // A test reads the log as one file: it must not be rotated away under it.
+            // Tests read the log as one file, so it must not be rotated.
             .arg("--audit-log-maxsize=16384");
         if self.options.pods < Pods::WithServiceAccounts {
             command.arg("--disable-admission-plugins=ServiceAccount");
@@ -81,11 +81,11 @@ impl Blueprint {
         command
             .arg(flag("kubeconfig", kubeconfig))
             .args(["--leader-elect=false", "--secure-port=0", "--profiling=false"])
-            // Each controller under its own name, as in production: the audit log then tells them apart.
+            // One user per controller, as in production, so that the audit log distinguishes them.
             .arg("--use-service-account-credentials=true")
             .arg(flag("service-account-private-key-file", &keys.service_account_key))
             .arg(flag("root-ca-file", &keys.authority_file))
-            // The default of 20 requests a second would make it the slowest part of every test.
+            // The default of 20 requests per second would slow down every test.
             .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
             .args(&self.options.controller_manager_flags);
         command

@@ -1,59 +1,58 @@
-//! containerd, apart from any that this machine has of its own.
+//! A containerd for one node, separate from one that may already run on this machine.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use super::dirs::NodeDirs;
 use super::image::Image;
 use super::packages::{Programs, search_path};
-use super::place::Place;
 use crate::control_plane::StartError;
 use crate::process::Process;
 use crate::readiness::await_start;
 
-/// Where the kubelet looks for images.
+/// The containerd namespace in which the kubelet finds images.
 const NAMESPACE: &str = "k8s.io";
-/// Needs nothing of the file system that it copies to.
+/// Works on every file system.
 const SNAPSHOTTER: &str = "native";
 
-/// A network that satisfies the kubelet. There is no other: pods are in the host's.
+/// The kubelet requires a CNI network, although all pods use the host network.
 const NETWORK: &str = r#"{ "cniVersion": "0.4.0", "name": "loopback", "plugins": [{ "type": "loopback" }] }"#;
 
-/// Some paths cannot be configured. In the node's mount namespace they lead to its own directory.
-const OWN_PATHS: &str = r#"
+/// Bind-mounts paths that cannot be configured to the node's directory, inside the node's mount namespace.
+const MOUNT_AND_EXEC: &str = r#"
 for path in /run/containerd /var/lib/kubelet /var/log/containers; do
-    mkdir -p "$path" "$PLACE/own$path" && mount --bind "$PLACE/own$path" "$path" || exit
+    mkdir -p "$path" "$NODE_DIR/own$path" && mount --bind "$NODE_DIR/own$path" "$path" || exit
 done
 exec "$@"
 "#;
 
-/// Starts it in a mount namespace of its own: what is mounted for pods is gone when the last of them is.
-pub(super) async fn start(place: &Place, programs: &Programs, logs: &std::path::Path) -> Result<Process, StartError> {
-    let network = place.directory().join("cni");
+/// Starts containerd in a new mount namespace: the mounts of pods disappear with its last process.
+pub(super) async fn start(dirs: &NodeDirs, programs: &Programs, logs: &std::path::Path) -> Result<Process, StartError> {
+    let network = dirs.directory().join("cni");
     let write = |path: &std::path::Path, text: &str| fs::write(path, text).map_err(StartError::io(path));
     fs::create_dir_all(&network).map_err(StartError::io(&network))?;
     write(&network.join("loopback.conflist"), NETWORK)?;
-    let config = place.directory().join("containerd.toml");
-    write(&config, &configuration(place, programs))?;
+    let config = dirs.directory().join("containerd.toml");
+    write(&config, &configuration(dirs, programs))?;
 
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--", "/bin/sh", "-c", OWN_PATHS, "sh"])
+        .args(["--mount", "--", "/bin/sh", "-c", MOUNT_AND_EXEC, "sh"])
         .arg(&programs.containerd)
         .arg("--config")
         .arg(&config);
-    command.env("PLACE", place.directory()).env("PATH", search_path());
-    let name = format!("containerd-{}", place.group());
+    command.env("NODE_DIR", dirs.directory()).env("PATH", search_path());
+    let name = format!("containerd-{}", dirs.cgroup());
     let mut process = Process::spawn(&name, &mut command, logs)?;
-    let socket = place.socket();
-    await_start(&mut process, async || UnixStream::connect(&socket).map(drop).map_err(|error| error.to_string()))
-        .await?;
+    let socket = dirs.socket();
+    await_start(&mut process, async || UnixStream::connect(&socket).map(drop)).await?;
     Ok(process)
 }
 
-fn configuration(place: &Place, programs: &Programs) -> String {
-    let (directory, data) = (place.directory().display(), place.data().display());
-    let (socket, plugins, pause) = (place.socket(), programs.plugins.display(), super::PAUSE);
+fn configuration(dirs: &NodeDirs, programs: &Programs) -> String {
+    let (directory, data) = (dirs.directory().display(), dirs.data().display());
+    let (socket, plugins, pause) = (dirs.socket(), programs.plugins.display(), super::PAUSE);
     let socket = socket.display();
     format!(
         r#"version = 2
@@ -67,7 +66,7 @@ path = "{data}/opt"
 disable = true
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{pause}"
-# Who tests in a container may be root and still not be allowed to protect a process from the kernel.
+# Root in a container may lack the permission to lower the OOM score of a process.
 restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".containerd]
@@ -81,13 +80,13 @@ conf_dir = "{directory}/cni"
     )
 }
 
-/// Gives containerd an image, as if it had been pulled.
-pub(super) async fn import(place: &Place, programs: &Programs, image: &Image) -> Result<(), StartError> {
-    let archive = place.data().join("import.tar");
+/// Imports an image, as if it had been pulled.
+pub(super) async fn import(dirs: &NodeDirs, programs: &Programs, image: &Image) -> Result<(), StartError> {
+    let archive = dirs.data().join("import.tar");
     image.write(&archive)?;
     let mut command = Command::new(&programs.ctr);
-    command.arg("--address").arg(place.socket()).args(["--namespace", NAMESPACE]);
+    command.arg("--address").arg(dirs.socket()).args(["--namespace", NAMESPACE]);
     command.args(["images", "import", "--snapshotter", SNAPSHOTTER]).arg(&archive);
-    super::run(&format!("importing image {}", image.name()), command).await?;
+    super::run(&format!("import image {}", image.name()), command).await?;
     fs::remove_file(&archive).map_err(StartError::io(&archive))
 }

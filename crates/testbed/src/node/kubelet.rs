@@ -1,4 +1,4 @@
-//! The kubelet, which makes this machine a Node.
+//! The kubelet, which registers this machine as a Node.
 
 use std::fs;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::dirs::NodeDirs;
 use super::packages::search_path;
-use super::place::Place;
 use crate::control_plane::{ControlPlane, StartError};
 use crate::process::Process;
 
-/// Starts it beside a containerd, in the same mount namespace: containers see what the kubelet mounts for them.
+/// Starts the kubelet in the mount namespace of containerd, so that containers see the volumes that it mounts.
 pub(super) fn start(
     plane: &ControlPlane,
-    place: &Place,
+    dirs: &NodeDirs,
     (name, provider_id): (&str, &str),
     containerd: &Process,
 ) -> Result<Process, StartError> {
-    let directory = place.directory();
+    let directory = dirs.directory();
     let user = format!("system:node:{name}");
     let identity = plane.authority().client(&user, "system:nodes")?;
     let write = |file: &str, text: String| {
@@ -27,7 +27,7 @@ pub(super) fn start(
         Ok::<_, StartError>(path)
     };
     let kubeconfig = write("kubeconfig", plane.admin().kubeconfig_with(&identity))?;
-    let config = write("kubelet.json", configuration(place, provider_id).to_string())?;
+    let config = write("kubelet.json", configuration(dirs, provider_id).to_string())?;
 
     let mut command = Command::new("nsenter");
     command.args(["--mount", "--target", &containerd.pid().to_string(), "--"]);
@@ -40,19 +40,19 @@ pub(super) fn start(
         flag("cert-dir", &directory.join("kubelet-certificates")),
         format!("--hostname-override={name}"),
     ]);
-    Ok(Process::spawn(&format!("kubelet-{}", place.group()), &mut command, &plane.logs())?)
+    Ok(Process::spawn(&format!("kubelet-{}", dirs.cgroup()), &mut command, &plane.logs())?)
 }
 
-fn configuration(place: &Place, provider_id: &str) -> Value {
+fn configuration(dirs: &NodeDirs, provider_id: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "containerRuntimeEndpoint": format!("unix://{}", place.socket().display()),
+        "containerRuntimeEndpoint": format!("unix://{}", dirs.socket().display()),
         "providerID": provider_id,
-        "podLogsDir": place.logs(),
-        "volumePluginDir": place.directory().join("volume-plugins"),
-        // This machine is somebody's: nothing is reserved, evicted, limited or routed for the sake of pods.
-        "cgroupRoot": format!("/{}", place.group()),
+        "podLogsDir": dirs.logs(),
+        "volumePluginDir": dirs.directory().join("volume-plugins"),
+        // Pods must not affect the rest of this machine: no reservations, evictions, limits or iptables rules.
+        "cgroupRoot": format!("/{}", dirs.cgroup()),
         "cgroupDriver": "cgroupfs",
         "failCgroupV1": false,
         "failSwapOn": false,
@@ -60,7 +60,7 @@ fn configuration(place: &Place, provider_id: &str) -> Value {
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": false,
-        // Nobody asks it for anything, so nobody can.
+        // No test uses the kubelet API.
         "enableServer": false,
         "readOnlyPort": 0,
         "healthzPort": 0,

@@ -1,4 +1,4 @@
-//! What a node is made of besides the kubelet, and where it comes from.
+//! The container runtime and the CNI plugins of the distribution.
 
 use std::env;
 use std::fs::File;
@@ -8,66 +8,50 @@ use std::process::Command;
 
 use crate::artifacts::cache_directory;
 
-/// Programs, each with the Debian package that brings it.
+/// Required programs and their Debian packages.
 const PROGRAMS: [(&str, &str); 4] =
     [("containerd", "containerd"), ("ctr", "containerd"), ("containerd-shim-runc-v2", "containerd"), ("runc", "runc")];
-/// Where distributions put the network plugins, of which one is needed.
+/// Where distributions install the CNI plugins.
 const PLUGIN_DIRECTORIES: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 const PLUGIN: &str = "loopback";
 const PLUGINS_PACKAGE: &str = "containernetworking-plugins";
-/// Not everybody has these in their PATH, and Debian has runc there.
-const MORE_PLACES: &str = "/usr/local/sbin:/usr/sbin:/sbin";
+/// Often missing in PATH, but Debian installs runc there.
+const SBIN_DIRECTORIES: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Why there can be no real node here.
+/// Why a real node cannot run here.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// Containers, control groups and mounts are root's.
-    #[error("a real node is for root only: run the tests as root")]
+    #[error("a real node needs root: run the tests as root")]
     NotRoot,
-    /// Programs are missing that nobody here can install.
+    /// Programs are missing, and the distribution has no apt-get.
     #[error(
-        "a real node needs {missing}. On Debian and Ubuntu the tests install it; elsewhere install containerd, runc and the \
-         CNI plugins (to {}) with your package manager", PLUGIN_DIRECTORIES.join(" or ")
+        "a real node needs {packages}. On Debian and Ubuntu the tests install them; elsewhere install containerd, runc and \
+         the CNI plugins (in {}) with your package manager", PLUGIN_DIRECTORIES.join(" or ")
     )]
-    Missing {
-        /// The programs.
-        missing: String,
-    },
-    /// They could not be installed.
-    #[error("a real node needs {missing}, and installing failed. See to it that this works: {command}\n{output}")]
-    Install {
-        /// The programs.
-        missing: String,
-        /// What was run.
-        command: String,
-        /// What it said of its errors.
-        output: String,
-    },
-    /// A file could not be used.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Missing { packages: String },
+    #[error("a real node needs {packages}, but `{command}` failed:\n{stderr}")]
+    Install { packages: String, command: String, stderr: String },
+    #[error("cannot access {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("cannot run apt-get: {source}")]
+    AptGet { source: io::Error },
 }
 
-/// Where the programs are.
+/// Paths of the programs.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) containerd: PathBuf,
     pub(super) ctr: PathBuf,
-    /// The directory with the network plugins.
+    /// The directory of the CNI plugins.
     pub(super) plugins: PathBuf,
 }
 
-/// The `PATH` on which the programs find each other.
+/// The `PATH` for programs that start each other.
 pub(super) fn search_path() -> String {
-    format!("{}:{MORE_PLACES}", env::var("PATH").unwrap_or_default())
+    format!("{}:{SBIN_DIRECTORIES}", env::var("PATH").unwrap_or_default())
 }
 
-/// Finds the programs, and installs what is missing where that can be done, saying so first.
+/// Finds the programs, and installs missing packages with apt-get if it exists.
 pub(super) fn ensure() -> Result<Programs, Unavailable> {
     if !rustix::process::geteuid().is_root() {
         return Err(Unavailable::NotRoot);
@@ -78,7 +62,7 @@ pub(super) fn ensure() -> Result<Programs, Unavailable> {
         Err(_) => {}
     }
     let _lock = lock()?;
-    // Another test may have installed them meanwhile.
+    // Another process may have installed them in the meantime.
     match find() {
         Ok(programs) => Ok(programs),
         Err(packages) => {
@@ -88,7 +72,7 @@ pub(super) fn ensure() -> Result<Programs, Unavailable> {
     }
 }
 
-/// All programs, or the packages that bring the missing ones.
+/// Finds all programs, or returns the packages of the missing ones as the error.
 fn find() -> Result<Programs, Vec<&'static str>> {
     let plugins = PLUGIN_DIRECTORIES.iter().map(PathBuf::from).find(|it| it.join(PLUGIN).exists());
     let mut packages: Vec<&str> =
@@ -104,7 +88,7 @@ fn find() -> Result<Programs, Vec<&'static str>> {
 }
 
 fn missing(packages: &[&str]) -> Unavailable {
-    Unavailable::Missing { missing: packages.join(", ") }
+    Unavailable::Missing { packages: packages.join(", ") }
 }
 
 fn which(program: &str) -> Option<PathBuf> {
@@ -119,26 +103,25 @@ fn lock() -> Result<File, Unavailable> {
     Ok(file)
 }
 
-/// Says something that is to be read while tests run, whose `eprintln!` is kept back.
-pub(super) fn tell(text: &str) {
-    // Nobody who cannot be told shall fail for it.
-    let _ = writeln!(io::stderr(), "{text}");
+/// Prints a line to standard error. Unlike `eprintln!`, it is not captured by the test harness, and does not panic.
+pub(super) fn print(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// A list of packages that is too old to install from is renewed.
+/// Installs the packages, and updates the package lists if the first attempt fails.
 fn install(packages: &[&str]) -> Result<(), Unavailable> {
     let install = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
-    tell(&format!("a real node needs {}, which the tests install now: {install}", packages.join(", ")));
-    let mut printed = String::new();
+    print(&format!("testbed: installing the packages of a real node: {install}"));
+    let mut stderr = String::new();
     for command in [&install, "apt-get update", &install] {
         let mut words = command.split(' ');
         let mut program = Command::new(words.next().unwrap_or_default());
-        let ran = program.args(words).env("DEBIAN_FRONTEND", "noninteractive").output();
-        let output = ran.map_err(|source| Unavailable::Io { path: PathBuf::from("apt-get"), source })?;
+        let output = program.args(words).env("DEBIAN_FRONTEND", "noninteractive").output();
+        let output = output.map_err(|source| Unavailable::AptGet { source })?;
         if output.status.success() && command == install {
             return Ok(());
         }
-        printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     }
-    Err(Unavailable::Install { missing: packages.join(", "), command: install, output: printed })
+    Err(Unavailable::Install { packages: packages.join(", "), command: install, stderr })
 }

@@ -1,4 +1,4 @@
-//! Sleeps until it is ended.
+//! Sleeps until it is killed.
 
 fn main() {
     loop {

@@ -1,4 +1,4 @@
-//! What the provider is told to do with an object, and by whom: a test's script, or an annotation on the object.
+//! How the provider behaves for an object: set by a test, or by an annotation on the object.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -8,61 +8,56 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 
-/// An annotation by which a person makes one object misbehave: `fail`, `never-ready` or `never-gone`.
-pub const BEHAVIOUR: &str = "testbed.5spot.finos.org/behaviour";
+/// An annotation that makes one object misbehave: `fail`, `never-ready` or `never-gone`.
+pub const BEHAVIOUR_ANNOTATION: &str = "testbed.5spot.finos.org/behaviour";
 
-/// How a step towards readiness goes.
+/// The outcome of provisioning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// It succeeds, so long after its prerequisites are there.
+    /// Succeeds this long after its prerequisites are met.
     After(Duration),
-    /// It never ends.
+    /// Never completes.
     Never,
-    /// It fails for good, as the contract has it: `status.failureReason` and `status.failureMessage`.
-    Fail {
-        /// A word for programs.
-        reason: String,
-        /// A sentence for people.
-        message: String,
-    },
+    /// Fails permanently: sets `status.failureReason` and `status.failureMessage`.
+    Fail { reason: String, message: String },
 }
 
-/// How a machine is taken away.
+/// The outcome of deleting a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// Node and machine go, so long after the deletion was asked for.
+    /// Removes Node and machine this long after the delete request.
     After(Duration),
-    /// The machine goes as late, and leaves its Node for Cluster API to delete.
+    /// Removes the machine this long after the delete request, and leaves its Node for Cluster API to delete.
     LeavingNodeAfter(Duration),
-    /// It never goes.
+    /// Never completes: keeps the finalizer.
     Never,
 }
 
-/// Who makes a machine a Node.
+/// Which component registers the Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joining {
-    /// The provider registers the Node, and KWOK keeps it alive.
+    /// The provider, and KWOK simulates the kubelet.
     Simulated,
-    /// A kubelet does, which the test starts: a [`crate::RealNode`] with the name and the providerID that
-    /// [`super::node_name`] and [`super::provider_id`] give.
+    /// A [`crate::RealNode`] that the test starts with the name of [`super::node_name`] and the providerID of
+    /// [`super::provider_id`].
     ByKubelet,
 }
 
 /// How the provider treats an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Of a `K0sWorkerConfig`: making the bootstrap data.
+    /// Of a `K0sWorkerConfig`: creating the bootstrap data.
     pub bootstrap: Step,
-    /// Of a `RemoteMachine`: provisioning it.
+    /// Of a `RemoteMachine`: provisioning.
     pub infrastructure: Step,
-    /// Of a `RemoteMachine`: becoming a Node.
+    /// Of a `RemoteMachine`: registering the Node.
     pub joining: Joining,
-    /// Of a `RemoteMachine`: taking it away.
+    /// Of a `RemoteMachine`: deletion.
     pub removal: Removal,
 }
 
 impl Default for Behaviour {
-    /// Everything succeeds at once.
+    /// Everything succeeds immediately.
     fn default() -> Self {
         Self {
             bootstrap: Step::After(Duration::ZERO),
@@ -73,9 +68,9 @@ impl Default for Behaviour {
     }
 }
 
-/// All that was said about behaviour; the most specific word counts.
+/// The behaviour of all objects; the most specific rule applies.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(super) struct BehaviourRules {
     rules: Mutex<Rules>,
     listeners: Mutex<Vec<UnboundedSender<()>>>,
 }
@@ -87,20 +82,20 @@ struct Rules {
     objects: HashMap<(String, String), Behaviour>,
 }
 
-impl Script {
+impl BehaviourRules {
     pub(super) fn set_default(&self, behaviour: Behaviour) {
         self.rules().default = behaviour;
-        self.tell();
+        self.notify();
     }
 
     pub(super) fn set_namespace(&self, namespace: &str, behaviour: Behaviour) {
         self.rules().namespaces.insert(namespace.to_owned(), behaviour);
-        self.tell();
+        self.notify();
     }
 
     pub(super) fn set_object(&self, namespace: &str, name: &str, behaviour: Behaviour) {
         self.rules().objects.insert((namespace.to_owned(), name.to_owned()), behaviour);
-        self.tell();
+        self.notify();
     }
 
     pub(super) fn behaviour_of(&self, object: &DynamicObject) -> Behaviour {
@@ -112,10 +107,10 @@ impl Script {
             .or_else(|| rules.namespaces.get(&namespace))
             .unwrap_or(&rules.default)
             .clone();
-        match object.annotations().get(BEHAVIOUR).map(String::as_str) {
+        match object.annotations().get(BEHAVIOUR_ANNOTATION).map(String::as_str) {
             Some("fail") => {
                 let failure =
-                    Step::Fail { reason: "Simulated".to_owned(), message: "an annotation asked for it".to_owned() };
+                    Step::Fail { reason: "Simulated".to_owned(), message: "requested by annotation".to_owned() };
                 Behaviour { bootstrap: failure.clone(), infrastructure: failure, ..behaviour }
             }
             Some("never-ready") => Behaviour { bootstrap: Step::Never, infrastructure: Step::Never, ..behaviour },
@@ -124,19 +119,22 @@ impl Script {
         }
     }
 
-    /// A signal for each change of the script.
-    pub(super) fn rewritten(&self) -> UnboundedReceiver<()> {
-        let (teller, listener) = unbounded();
-        self.listeners.lock().expect("no holder panics").push(teller);
-        listener
+    /// Receives a message for each change of the rules.
+    pub(super) fn changes(&self) -> UnboundedReceiver<()> {
+        let (sender, receiver) = unbounded();
+        self.listeners.lock().expect("no thread panics while holding the lock").push(sender);
+        receiver
     }
 
-    fn tell(&self) {
-        self.listeners.lock().expect("no holder panics").retain(|listener| listener.unbounded_send(()).is_ok());
+    fn notify(&self) {
+        self.listeners
+            .lock()
+            .expect("no thread panics while holding the lock")
+            .retain(|listener| listener.unbounded_send(()).is_ok());
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().expect("no holder panics")
+        self.rules.lock().expect("no thread panics while holding the lock")
     }
 }
 
@@ -145,26 +143,26 @@ mod tests {
     use super::*;
     use crate::provider::kinds::REMOTE_MACHINE;
 
-    fn never() -> Behaviour {
+    fn never_provisioned() -> Behaviour {
         Behaviour { infrastructure: Step::Never, ..Behaviour::default() }
     }
 
-    fn hanging() -> Behaviour {
+    fn never_removed() -> Behaviour {
         Behaviour { removal: Removal::Never, ..Behaviour::default() }
     }
 
     #[test]
-    fn the_most_specific_word_counts() {
-        let script = Script::default();
+    fn most_specific_rule_applies() {
+        let rules = BehaviourRules::default();
         let machine = DynamicObject::new("m", &REMOTE_MACHINE.api_resource()).within("n");
-        assert_eq!(script.behaviour_of(&machine), Behaviour::default());
-        script.set_namespace("n", never());
-        assert_eq!(script.behaviour_of(&machine), never());
-        script.set_object("n", "m", hanging());
-        assert_eq!(script.behaviour_of(&machine), hanging());
+        assert_eq!(rules.behaviour_of(&machine), Behaviour::default());
+        rules.set_namespace("n", never_provisioned());
+        assert_eq!(rules.behaviour_of(&machine), never_provisioned());
+        rules.set_object("n", "m", never_removed());
+        assert_eq!(rules.behaviour_of(&machine), never_removed());
         let mut annotated = machine;
-        annotated.annotations_mut().insert(BEHAVIOUR.to_owned(), "never-ready".to_owned());
-        assert_eq!(script.behaviour_of(&annotated).infrastructure, Step::Never);
-        assert_eq!(script.behaviour_of(&annotated).removal, Removal::Never);
+        annotated.annotations_mut().insert(BEHAVIOUR_ANNOTATION.to_owned(), "never-ready".to_owned());
+        assert_eq!(rules.behaviour_of(&annotated).infrastructure, Step::Never);
+        assert_eq!(rules.behaviour_of(&annotated).removal, Removal::Never);
     }
 }

@@ -1,4 +1,4 @@
-//! `K0sWorkerConfig`: makes the data a machine starts with, once Cluster API has given it to a Machine.
+//! `K0sWorkerConfig`: creates the bootstrap data Secret once a Machine owns the object.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) async fn reconcile(config: Arc<DynamicObject>, context: Arc<Context>)
     if config.metadata.deletion_timestamp.is_some() || owner_name(&config, "Machine").is_none() {
         return Ok(Action::await_change());
     }
-    match context.script.behaviour_of(&config).bootstrap {
+    match context.rules.behaviour_of(&config).bootstrap {
         Step::Never => {}
         Step::Fail { reason, message } => {
             if config.data.pointer("/status/failureReason").is_none() {
@@ -26,11 +26,11 @@ pub(super) async fn reconcile(config: Arc<DynamicObject>, context: Arc<Context>)
             if config.data.pointer("/status/ready") == Some(&json!(true)) {
                 return Ok(Action::await_change());
             }
-            if let Some(left) = context.left_of(delay, &config, "bootstrap") {
+            if let Some(left) = context.remaining(delay, &config, "bootstrap") {
                 return Ok(Action::requeue(left));
             }
             let name = config.name_any();
-            create_data(&config, &context).await?;
+            create_data_secret(&config, &context).await?;
             let ready = json!({ "ready": true, "dataSecretName": name, "initialization": { "dataSecretCreated": true },
                 "failureReason": null, "failureMessage": null });
             context.patch_status(&config, ready).await?;
@@ -39,10 +39,10 @@ pub(super) async fn reconcile(config: Arc<DynamicObject>, context: Arc<Context>)
     Ok(Action::await_change())
 }
 
-async fn create_data(config: &DynamicObject, context: &Context) -> Result<(), ProviderError> {
+async fn create_data_secret(config: &DynamicObject, context: &Context) -> Result<(), ProviderError> {
     let namespace = config.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(context.client(), &namespace);
-    let types = config.types.as_ref().expect("what a watch delivers has its types");
+    let types = config.types.as_ref().expect("a watch sets the type of its objects");
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {
             "name": config.name_any(),
@@ -51,7 +51,7 @@ async fn create_data(config: &DynamicObject, context: &Context) -> Result<(), Pr
                 "uid": config.uid().unwrap_or_default(), "controller": true }],
         },
         "type": "cluster.x-k8s.io/secret",
-        "stringData": { "value": "#!/bin/sh\n# a simulated machine needs no data\n" },
+        "stringData": { "value": "#!/bin/sh\n# a simulated machine needs no bootstrap data\n" },
     }))
     .map_err(kube::Error::SerdeError)?;
     match secrets.create(&PostParams::default(), &secret).await {

@@ -1,4 +1,4 @@
-//! `RemoteCluster` and `K0smotronControlPlane`: ready as soon as a Cluster owns them.
+//! `RemoteCluster` and `K0smotronControlPlane`: ready once a Cluster owns them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) async fn reconcile(object: Arc<DynamicObject>, context: Arc<Context>)
     }
     let is_control_plane = object.types.as_ref().is_some_and(|types| types.kind == K0SMOTRON_CONTROL_PLANE.kind);
     let status = if is_control_plane {
-        // Without a control plane it may trust, Cluster API neither drains nor deletes Nodes.
+        // Cluster API neither drains nor deletes Nodes unless the control plane is initialized.
         json!({ "ready": true, "initialized": true, "externalManagedControlPlane": true,
             "initialization": { "controlPlaneInitialized": true } })
     } else {

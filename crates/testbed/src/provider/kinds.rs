@@ -1,52 +1,43 @@
-//! The kinds of k0smotron that the provider plays, as `CustomResourceDefinitions` without a schema of their own.
+//! The kinds of k0smotron that the provider implements, as CustomResourceDefinitions that accept any spec.
 
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-/// What a kind is to Cluster API.
+/// The Cluster API contract that a kind implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Makes the data a machine starts with.
     Bootstrap,
-    /// Is a machine.
+    /// Infrastructure of a Machine.
     Machine,
-    /// Is the ground a cluster stands on.
+    /// Infrastructure of a Cluster.
     Cluster,
-    /// Is a cluster's control plane.
     ControlPlane,
 }
 
-/// A kind of the provider, in version v1beta1 and under the contract of that version.
+/// A kind of the provider, in version v1beta1 and with the v1beta1 contract.
 #[derive(Debug)]
 pub struct ProviderKind {
-    /// The API group.
     pub group: &'static str,
-    /// The kind.
     pub kind: &'static str,
-    /// What it is to Cluster API.
     pub role: Role,
 }
 
-/// The version of every kind.
+/// The API version of every kind.
 pub const VERSION: &str = "v1beta1";
 
-/// A worker's bootstrap configuration.
 pub const K0S_WORKER_CONFIG: ProviderKind =
     ProviderKind { group: "bootstrap.cluster.x-k8s.io", kind: "K0sWorkerConfig", role: Role::Bootstrap };
-/// The same kind in the group that is k0smotron's own.
+/// [`K0S_WORKER_CONFIG`] in k0smotron's own group.
 pub const K0SMOTRON_WORKER_CONFIG: ProviderKind =
     ProviderKind { group: "k0smotron.io", kind: "K0sWorkerConfig", role: Role::Bootstrap };
-/// A machine reached over the network.
+/// A machine that k0smotron provisions over SSH.
 pub const REMOTE_MACHINE: ProviderKind =
     ProviderKind { group: "infrastructure.cluster.x-k8s.io", kind: "RemoteMachine", role: Role::Machine };
-/// A cluster of such machines.
 pub const REMOTE_CLUSTER: ProviderKind =
     ProviderKind { group: "infrastructure.cluster.x-k8s.io", kind: "RemoteCluster", role: Role::Cluster };
-/// A control plane that runs elsewhere.
 pub const K0SMOTRON_CONTROL_PLANE: ProviderKind =
     ProviderKind { group: "controlplane.cluster.x-k8s.io", kind: "K0smotronControlPlane", role: Role::ControlPlane };
 
-/// All of them.
 pub const ALL: &[ProviderKind] =
     &[K0S_WORKER_CONFIG, K0SMOTRON_WORKER_CONFIG, REMOTE_MACHINE, REMOTE_CLUSTER, K0SMOTRON_CONTROL_PLANE];
 
@@ -56,7 +47,6 @@ impl ProviderKind {
         format!("{}/{VERSION}", self.group)
     }
 
-    /// What a dynamic client needs to know.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(self.group, VERSION, self.kind), &self.plural())
     }
@@ -73,7 +63,7 @@ impl ProviderKind {
             "kind": "CustomResourceDefinition",
             "metadata": {
                 "name": format!("{plural}.{}", self.group),
-                // Says which contract the kind follows, and in which version of it.
+                // Cluster API reads the contract version from this label.
                 "labels": { "cluster.x-k8s.io/v1beta1": VERSION, "cluster.x-k8s.io/provider": "simulated" },
             },
             "spec": {

@@ -1,4 +1,4 @@
-//! `RemoteMachine`: becomes a Node once the Machine that owns it has its bootstrap data, and goes when it is deleted.
+//! `RemoteMachine`: registers a Node once its Machine has bootstrap data, and removes it on deletion.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::context::{Context, ProviderError, failure_status, owner_name};
 use super::node;
 use crate::capi::core_kind;
 
-/// The label by which Cluster API says to which Cluster an object belongs.
+/// The label with the name of an object's Cluster.
 pub(super) const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 const FINALIZER: &str = "testbed.5spot.finos.org/remote-machine";
 
@@ -26,7 +26,7 @@ pub(super) async fn reconcile(machine: Arc<DynamicObject>, context: Arc<Context>
         set_finalizers(&machine, &context, &finalizers).await?;
         return Ok(Action::await_change());
     }
-    match context.script.behaviour_of(&machine).infrastructure {
+    match context.rules.behaviour_of(&machine).infrastructure {
         Step::Never => Ok(Action::await_change()),
         Step::Fail { reason, message } => {
             if machine.data.pointer("/status/failureReason").is_none() {
@@ -39,7 +39,7 @@ pub(super) async fn reconcile(machine: Arc<DynamicObject>, context: Arc<Context>
             if is_ready || !has_bootstrap_data(owner, &machine, &context).await? {
                 return Ok(Action::await_change());
             }
-            if let Some(left) = context.left_of(delay, &machine, "provision") {
+            if let Some(left) = context.remaining(delay, &machine, "provision") {
                 return Ok(Action::requeue(left));
             }
             provision(&machine, &context).await
@@ -74,15 +74,15 @@ async fn remove(machine: &DynamicObject, context: &Context) -> Result<Action, Pr
     if !machine.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         return Ok(Action::await_change());
     }
-    let (delay, takes_node_along) = match context.script.behaviour_of(machine).removal {
+    let (delay, removes_node) = match context.rules.behaviour_of(machine).removal {
         Removal::Never => return Ok(Action::await_change()),
         Removal::LeavingNodeAfter(delay) => (delay, false),
         Removal::After(delay) => (delay, true),
     };
-    if let Some(left) = context.left_of(delay, machine, "removal") {
+    if let Some(left) = context.remaining(delay, machine, "removal") {
         return Ok(Action::requeue(left));
     }
-    if takes_node_along {
+    if removes_node {
         node::leave(machine, context).await?;
     }
     let others: Vec<String> =
@@ -91,7 +91,7 @@ async fn remove(machine: &DynamicObject, context: &Context) -> Result<Action, Pr
     Ok(Action::await_change())
 }
 
-/// The list is replaced as a whole, so the version that was read guards it.
+/// Replaces the whole list, guarded by the resourceVersion.
 async fn set_finalizers(
     machine: &DynamicObject,
     context: &Context,

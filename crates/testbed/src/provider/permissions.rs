@@ -1,4 +1,4 @@
-//! What the provider may do. It may not write anything of `cluster.x-k8s.io`: that is Cluster API's.
+//! RBAC of the provider. It has no write access to `cluster.x-k8s.io`.
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Client;
@@ -8,7 +8,7 @@ use crate::control_plane::{SIMULATED_PROVIDER, StartError};
 use crate::manifest;
 
 /// In the management cluster.
-pub(super) async fn grant(admin: &Client) -> Result<(), StartError> {
+pub(super) async fn grant_management(admin: &Client) -> Result<(), StartError> {
     let rules = json!([
         { "apiGroups": ["cluster.x-k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"] },
         { "apiGroups": ["bootstrap.cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io",
@@ -20,8 +20,8 @@ pub(super) async fn grant(admin: &Client) -> Result<(), StartError> {
     bind(admin, &rules).await
 }
 
-/// In a workload cluster that does not manage itself.
-pub(super) async fn grant_nodes(admin: &Client) -> Result<(), StartError> {
+/// In a separate workload cluster.
+pub(super) async fn grant_workload(admin: &Client) -> Result<(), StartError> {
     bind(admin, &json!([node_rule()])).await
 }
 

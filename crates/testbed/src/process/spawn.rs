@@ -1,7 +1,7 @@
 //! Children that the kernel kills when this process dies.
 //!
-//! The kernel's parent-death signal fires when the *thread* that made the child ends, and test threads end with their
-//! test. So one thread, which lives as long as the process, starts every child.
+//! The kernel sends the parent-death signal when the *thread* that forked the child exits, and the thread of a test exits
+//! with the test. So one thread, which lives as long as the process, forks every child.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,47 +11,47 @@ use std::thread;
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-use super::lifeline;
+use super::owner;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Starts a child that dies with this process.
-pub(crate) fn spawn_bound(command: &mut Command) -> io::Result<Child> {
-    bind_to_parent(command);
-    // Ctrl-C goes to the terminal's process group: we decide when a server ends, not the terminal.
+/// Starts a child that the kernel kills when this process dies.
+pub(crate) fn spawn_child(command: &mut Command) -> io::Result<Child> {
+    set_parent_death_signal(command);
+    // Otherwise Ctrl-C would end the servers before this process can shut them down in order.
     command.process_group(0);
     let mut owned = std::mem::replace(command, Command::new(""));
-    let (answer, answered) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     let job: Job = Box::new(move || {
-        // The receiver waits below; it cannot be gone.
-        let _ = answer.send(owned.spawn());
+        // The receiver is waiting below.
+        let _ = sender.send(owned.spawn());
     });
-    spawner().send(job).map_err(|_| io::Error::other("the thread that starts children has ended"))?;
-    answered.recv().map_err(|_| io::Error::other("the thread that starts children has ended"))?
+    spawner().send(job).map_err(|_| io::Error::other("the spawner thread has exited"))?;
+    receiver.recv().map_err(|_| io::Error::other("the spawner thread has exited"))?
 }
 
 fn spawner() -> &'static mpsc::Sender<Job> {
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
     SPAWNER.get_or_init(|| {
-        lifeline::hold();
+        owner::exit_with_owner();
         let (jobs, queue) = mpsc::channel::<Job>();
         thread::Builder::new()
-            .name("starts-children".to_owned())
+            .name("spawner".to_owned())
             .spawn(move || queue.into_iter().for_each(|job| job()))
-            .expect("a thread can be started");
+            .expect("a thread can be spawned");
         jobs
     })
 }
 
-#[expect(unsafe_code, reason = "nothing but code in the child between fork and exec can set its parent-death signal")]
-fn bind_to_parent(command: &mut Command) {
+#[expect(unsafe_code, reason = "the parent-death signal can only be set in the child, between fork and exec")]
+fn set_parent_death_signal(command: &mut Command) {
     let parent = getpid();
     // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed. It makes two
     // system calls (prctl, getppid), touches no lock and allocates nothing; `io::Error` from an errno does not either.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // Had the parent died before the call above, the signal would never come.
+            // If the parent died before the call above, the signal is never sent.
             if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(3)) }
         });
     }

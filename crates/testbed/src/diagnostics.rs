@@ -1,4 +1,4 @@
-//! What a failing test leaves to be read: every object of its namespace, and the events about them.
+//! Dumps the objects and events of a failing test's namespace.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,21 +13,21 @@ use kube::{Api, Client};
 use crate::access::Access;
 
 /// A test that fails because the API server hangs must still end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Writes the objects of a namespace to `file`, and its events and the file's path to standard error.
 ///
-/// Usable while unwinding: it has a thread, a runtime and a client of its own, and only complains when it fails.
-pub(crate) fn dump(access: &Access, namespace: &str, file: &Path) {
-    let (access, namespace, file) = (access.clone(), namespace.to_owned(), file.to_owned());
-    let dumping = std::thread::spawn(move || {
+/// Runs during unwinding, so it has its own thread, runtime and client, and prints errors instead of panicking.
+pub(crate) fn dump(access: &Access, namespace: &str, path: &Path) {
+    let (access, namespace, file) = (access.clone(), namespace.to_owned(), path.to_owned());
+    let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let gathered = tokio::time::timeout(PATIENCE, gather(access.client(), &namespace)).await;
-            let (events, objects) = match gathered {
-                Ok(Ok(gathered)) => gathered,
-                Ok(Err(error)) => (format!("events and objects could not be read: {error}\n"), String::new()),
-                Err(_) => ("events and objects could not be read: no answer\n".to_owned(), String::new()),
+            let collected = tokio::time::timeout(TIMEOUT, collect(access.client(), &namespace)).await;
+            let (events, objects) = match collected {
+                Ok(Ok(collected)) => collected,
+                Ok(Err(error)) => (format!("cannot read events and objects: {error}\n"), String::new()),
+                Err(_) => ("cannot read events and objects: timed out\n".to_owned(), String::new()),
             };
             fs::write(&file, &objects)?;
             eprintln!("--- namespace {namespace}\n{events}objects: {}", file.display());
@@ -37,14 +37,14 @@ pub(crate) fn dump(access: &Access, namespace: &str, file: &Path) {
             Ok::<(), std::io::Error>(())
         })
     });
-    match dumping.join() {
+    match thread.join() {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => eprintln!("the evidence could not be written: {error}"),
-        Err(_) => eprintln!("gathering the evidence panicked"),
+        Ok(Err(error)) => eprintln!("cannot write {}: {error}", path.display()),
+        Err(_) => eprintln!("cannot write {}: panicked", path.display()),
     }
 }
 
-async fn gather(client: Client, namespace: &str) -> Result<(String, String), kube::Error> {
+async fn collect(client: Client, namespace: &str) -> Result<(String, String), kube::Error> {
     let mut events = String::new();
     for event in Api::<Event>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?.items {
         let about = event.involved_object;

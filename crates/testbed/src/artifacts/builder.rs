@@ -1,4 +1,4 @@
-//! Building a module: under a lock, in a directory of its own, renamed into place when whole.
+//! Builds a Go module: under a lock, in a temporary directory that is renamed when it is complete.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -10,25 +10,25 @@ use std::time::Instant;
 
 use super::module::{Extra, GoModule};
 use super::{ArtifactError, Progress, prerequisites};
-use crate::process::spawn_bound;
+use crate::process::spawn_child;
 
 const UNFINISHED: &str = ".building-";
 const LOCK: &str = "build.lock";
 const TAIL_LINES: usize = 40;
 
-/// Where modules are built: sources, cache directory and the Go command.
-pub(super) struct Workshop<'a> {
+/// Builds modules from `sources` into `cache`.
+pub(super) struct Builder<'a> {
     cache: &'a Path,
     sources: &'a Path,
     go: OsString,
 }
 
-impl<'a> Workshop<'a> {
+impl<'a> Builder<'a> {
     pub(super) fn new(cache: &'a Path, sources: &'a Path, go: impl Into<OsString>) -> Self {
         Self { cache, sources, go: go.into() }
     }
 
-    /// Fails before the first build, rather than in the middle of the last, if what is missing cannot be built here.
+    /// Fails early if a missing module cannot be built: without Go, or without enough free disk.
     pub(super) fn check(&self, modules: &[&GoModule]) -> Result<(), ArtifactError> {
         for module in modules {
             if !self.cache.join(module.directory_name(self.sources)?).is_dir() {
@@ -39,7 +39,7 @@ impl<'a> Workshop<'a> {
         Ok(())
     }
 
-    /// The module's artifact directory, built if it is not there.
+    /// Returns the module's artifact directory, and builds it if it does not exist.
     pub(super) fn ensure(
         &self,
         module: &GoModule,
@@ -56,7 +56,7 @@ impl<'a> Workshop<'a> {
         }
         let started = Instant::now();
         let unfinished = self.cache.join(format!("{UNFINISHED}{name}"));
-        remove_if_there(&unfinished)?;
+        remove_if_exists(&unfinished)?;
         fs::create_dir_all(&unfinished).map_err(ArtifactError::io(&unfinished))?;
         self.compile(module, &unfinished, progress)?;
         for name in module.symlinks {
@@ -72,15 +72,15 @@ impl<'a> Workshop<'a> {
         Ok(finished)
     }
 
-    fn lock(&self, progress: &mut dyn FnMut(Progress)) -> Result<Held, ArtifactError> {
+    fn lock(&self, progress: &mut dyn FnMut(Progress)) -> Result<BuildLock, ArtifactError> {
         let path = self.cache.join(LOCK);
         let file = File::create(&path).map_err(ArtifactError::io(&path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Held(file)),
+            Ok(()) => Ok(BuildLock(file)),
             Err(TryLockError::WouldBlock) => {
                 progress(Progress::Waiting);
                 file.lock().map_err(ArtifactError::io(&path))?;
-                Ok(Held(file))
+                Ok(BuildLock(file))
             }
             Err(TryLockError::Error(source)) => Err(ArtifactError::Io { path, source }),
         }
@@ -94,7 +94,7 @@ impl<'a> Workshop<'a> {
         let program = into.join(module.program);
         let mut build = self.command(module);
         build.args(["build", "-v", "-trimpath", "-ldflags", module.ldflags, "-o"]).arg(&program).arg(module.package);
-        let mut child = spawn_bound(build.stdout(Stdio::null()).stderr(Stdio::piped()))
+        let mut child = spawn_child(build.stdout(Stdio::null()).stderr(Stdio::piped()))
             .map_err(ArtifactError::io(Path::new(&self.go)))?;
         let mut output = Vec::new();
         let mut done = 0;
@@ -111,7 +111,7 @@ impl<'a> Workshop<'a> {
     }
 
     fn copy_extra(&self, module: &GoModule, extra: &Extra, into: &Path) -> Result<(), ArtifactError> {
-        // A module that nothing is compiled from has not been fetched by the build.
+        // The build does not download a module that no package is compiled from.
         self.run(module, &["mod", "download", extra.of_module])?;
         let listed = self.run(module, &["list", "-m", "-f", "{{.Dir}}", extra.of_module])?;
         let from = Path::new(listed.trim()).join(extra.from);
@@ -131,9 +131,9 @@ impl<'a> Workshop<'a> {
         }
     }
 
-    /// Runs `go` in the module's directory and gives what it printed.
+    /// Runs `go` in the module's directory and returns its standard output.
     fn run(&self, module: &GoModule, arguments: &[&str]) -> Result<String, ArtifactError> {
-        let child = spawn_bound(self.command(module).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()))
+        let child = spawn_child(self.command(module).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()))
             .map_err(ArtifactError::io(Path::new(&self.go)))?;
         let Output { status, stdout, stderr } =
             child.wait_with_output().map_err(ArtifactError::io(Path::new(&self.go)))?;
@@ -147,39 +147,39 @@ impl<'a> Workshop<'a> {
         command
             .current_dir(self.sources.join(module.name))
             .env("CGO_ENABLED", "0")
-            // A workspace file or flags of the caller's own projects must not change what is built.
+            // The caller's workspace file and flags must not change the build.
             .env("GOWORK", "off")
             .env("GOFLAGS", "")
             .stdin(Stdio::null());
         command
     }
 
-    /// An older build of the same module is of no use once the new one is there. Failing to remove it costs only disk.
+    /// Removes older builds of the same module. Errors are ignored: they only cost disk space.
     fn remove_older(&self, module: &GoModule, current: &str) {
         let prefix = format!("{}-", module.name);
         for entry in fs::read_dir(self.cache).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             if name.starts_with(&prefix) && name != current {
-                let _ = remove_if_there(&entry.path());
+                let _ = remove_if_exists(&entry.path());
             }
         }
     }
 }
 
-/// The build lock while it is held. Closing the file alone would not do: a child that another thread is just starting
-/// has a copy of it until it executes its program.
-struct Held(File);
+/// The held build lock. Closing the file is not enough: a child that another thread is starting holds a copy of the
+/// descriptor until it calls exec.
+struct BuildLock(File);
 
-impl Drop for Held {
+impl Drop for BuildLock {
     fn drop(&mut self) {
-        // It fails only on a file that is no longer open.
+        // Fails only if the file is no longer open.
         let _ = self.0.unlock();
     }
 }
 
-/// Removes what a killed build left, unless a build is going on.
-pub(super) fn sweep_unfinished(cache: &Path) {
+/// Removes the directories of killed builds, unless a build is in progress.
+pub(super) fn remove_unfinished(cache: &Path) {
     let unfinished: Vec<PathBuf> = fs::read_dir(cache)
         .into_iter()
         .flatten()
@@ -192,9 +192,9 @@ pub(super) fn sweep_unfinished(cache: &Path) {
     }
     let Ok(lock) = File::create(cache.join(LOCK)) else { return };
     if lock.try_lock().is_ok() {
-        let _held = Held(lock);
+        let _lock = BuildLock(lock);
         for directory in unfinished {
-            let _ = remove_if_there(&directory);
+            let _ = remove_if_exists(&directory);
         }
     }
 }
@@ -211,13 +211,13 @@ fn check(module: &GoModule, command: &str, status: ExitStatus, output: &[String]
     })
 }
 
-/// The module cache is read-only; a copy of it must not be, or it could not be removed.
+/// Copies the content only: files in the module cache are read-only, and a read-only copy could not be removed.
 fn copy_file(from: &Path, to: &Path) -> Result<(), ArtifactError> {
     let content = fs::read(from).map_err(ArtifactError::io(from))?;
     fs::write(to, content).map_err(ArtifactError::io(to))
 }
 
-fn remove_if_there(directory: &Path) -> Result<(), ArtifactError> {
+fn remove_if_exists(directory: &Path) -> Result<(), ArtifactError> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(ArtifactError::Io { path: directory.to_owned(), source: error })
@@ -242,12 +242,12 @@ mod tests {
         extras: &[Extra { of_module: "example.org/dep", from: "stages", to: "stages" }],
     };
 
-    /// A module to build, and a `go` that answers as the real one does.
-    struct Bench {
+    /// A module to build with the fake `go` in `testdata`.
+    struct TestModule {
         root: tempfile::TempDir,
     }
 
-    impl Bench {
+    impl TestModule {
         fn new(build: &str) -> Self {
             let root = tempfile::tempdir().unwrap();
             let at = |name: &str| root.path().join(name);
@@ -271,9 +271,9 @@ mod tests {
 
         fn ensure_with(&self, go: PathBuf, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, ArtifactError> {
             let (cache, sources) = (self.cache(), self.root.path().join("go"));
-            let workshop = Workshop::new(&cache, &sources, go);
-            workshop.check(&[&TOY])?;
-            workshop.ensure(&TOY, progress)
+            let builder = Builder::new(&cache, &sources, go);
+            builder.check(&[&TOY])?;
+            builder.ensure(&TOY, progress)
         }
 
         fn directories(&self) -> Vec<String> {
@@ -286,68 +286,68 @@ mod tests {
     const WRITES_PROGRAM: &str = "echo program > \"$program\"";
 
     #[test]
-    fn a_module_is_built_once_with_links_and_extras() {
-        let bench = Bench::new(WRITES_PROGRAM);
+    fn builds_once_with_links_and_extras() {
+        let module = TestModule::new(WRITES_PROGRAM);
         let mut steps = Vec::new();
-        let built = bench.ensure(&mut |step| steps.push(step)).unwrap();
+        let built = module.ensure(&mut |step| steps.push(step)).unwrap();
         assert_eq!(fs::read_to_string(built.join("toy-server")).unwrap(), "program\n");
         assert_eq!(fs::read_to_string(built.join("stages/one.yaml")).unwrap(), "one");
         assert!(steps.contains(&Progress::Building { module: "toy", done: 2, total: 3 }));
         assert!(matches!(steps.last(), Some(Progress::Built { .. })));
 
-        let no_go = bench.root.path().join("absent");
-        let again = bench.ensure_with(no_go, &mut |step| panic!("built again: {step:?}")).unwrap();
+        let no_go = module.root.path().join("absent");
+        let again = module.ensure_with(no_go, &mut |step| panic!("built again: {step:?}")).unwrap();
         assert_eq!(again, built);
     }
 
     #[test]
-    fn a_failed_build_shows_the_end_of_its_output_and_leaves_no_artifact() {
-        let bench = Bench::new("echo 'toy.go:1: no such thing' >&2; exit 1");
-        let error = bench.ensure(&mut |_| {}).unwrap_err();
+    fn failed_build_reports_output_and_leaves_no_artifact() {
+        let module = TestModule::new("echo 'toy.go:1: no such thing' >&2; exit 1");
+        let error = module.ensure(&mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("no such thing"), "{error}");
-        assert!(bench.directories().iter().all(|name| name.starts_with(UNFINISHED)));
-        sweep_unfinished(&bench.cache());
-        assert!(bench.directories().is_empty());
+        assert!(module.directories().iter().all(|name| name.starts_with(UNFINISHED)));
+        remove_unfinished(&module.cache());
+        assert!(module.directories().is_empty());
     }
 
     #[test]
-    fn what_a_killed_build_left_is_not_mistaken_for_a_build() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        let name = TOY.directory_name(&bench.root.path().join("go")).unwrap();
-        let left = bench.cache().join(format!("{UNFINISHED}{name}"));
-        fs::create_dir_all(&left).unwrap();
-        fs::write(left.join("toy-server"), "half").unwrap();
-        let built = bench.ensure(&mut |_| {}).unwrap();
+    fn leftover_of_killed_build_is_rebuilt() {
+        let module = TestModule::new(WRITES_PROGRAM);
+        let name = TOY.directory_name(&module.root.path().join("go")).unwrap();
+        let leftover = module.cache().join(format!("{UNFINISHED}{name}"));
+        fs::create_dir_all(&leftover).unwrap();
+        fs::write(leftover.join("toy-server"), "half").unwrap();
+        let built = module.ensure(&mut |_| {}).unwrap();
         assert_eq!(fs::read_to_string(built.join("toy-server")).unwrap(), "program\n");
-        assert!(!left.exists());
+        assert!(!leftover.exists());
     }
 
     #[test]
-    fn an_older_build_goes_when_the_new_one_is_there() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        let old = bench.ensure(&mut |_| {}).unwrap();
-        fs::write(bench.root.path().join("go/toy/go.sum"), "changed").unwrap();
-        let new = bench.ensure(&mut |_| {}).unwrap();
+    fn new_build_removes_older_one() {
+        let module = TestModule::new(WRITES_PROGRAM);
+        let old = module.ensure(&mut |_| {}).unwrap();
+        fs::write(module.root.path().join("go/toy/go.sum"), "changed").unwrap();
+        let new = module.ensure(&mut |_| {}).unwrap();
         assert_ne!(old, new);
         assert!(!old.exists() && new.exists());
     }
 
     #[test]
-    fn without_go_the_error_says_which_version_to_get() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        let error = bench.ensure_with(bench.root.path().join("absent"), &mut |_| {}).unwrap_err();
+    fn missing_go_error_names_required_version() {
+        let module = TestModule::new(WRITES_PROGRAM);
+        let error = module.ensure_with(module.root.path().join("absent"), &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("Go 1.99.0"), "{error}");
     }
 
     #[test]
-    fn a_second_process_says_that_it_waits_and_then_finds_the_build() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        let held = File::create(bench.cache().join(LOCK)).unwrap();
+    fn second_process_reports_waiting_for_the_lock() {
+        let module = TestModule::new(WRITES_PROGRAM);
+        let held = File::create(module.cache().join(LOCK)).unwrap();
         held.lock().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
-            let second = scope.spawn(|| bench.ensure(&mut |step| tell.send(step).unwrap()));
-            assert_eq!(told.recv().unwrap(), Progress::Waiting);
+            let second = scope.spawn(|| module.ensure(&mut |step| sender.send(step).unwrap()));
+            assert_eq!(receiver.recv().unwrap(), Progress::Waiting);
             held.unlock().unwrap();
             second.join().unwrap().unwrap();
         });

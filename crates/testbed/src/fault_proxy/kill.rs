@@ -1,11 +1,11 @@
-//! Killing a process and seeing it dead.
+//! Kills a process and waits for its death.
 
 use std::io;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Sends SIGKILL and returns when the process cannot do anything any more. Blocks until then, which is a moment.
+/// Sends SIGKILL and blocks until the process is dead.
 pub(super) fn kill(pid: u32) -> io::Result<()> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     let process = pidfd_open(raw, PidfdFlags::empty())?;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_dead_when_the_call_returns() {
+    fn process_is_dead_when_kill_returns() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         kill(child.id()).unwrap();
         assert_eq!(child.try_wait().unwrap().and_then(|it| it.signal()), Some(9));

@@ -1,16 +1,16 @@
-//! The commands of `docs/how-to/install.md`, run as they stand there.
+//! Runs the commands of `docs/how-to/install.md` unmodified.
 
-use std::fs;
 use std::process::{Command, Output};
 
+use fivespot_e2e::{read_repo_file, repo_root};
 use fivespot_testbed::ControlPlane;
 use fivespot_testbed::control_plane::ADMIN;
 
-use crate::rendered::{helm, root, succeeded};
+use crate::render::{failed, helm, succeeded};
 
-/// The commands of the shell blocks under a heading, up to the next one.
+/// The commands in the shell blocks of a section.
 pub(crate) fn commands(heading: &str) -> Vec<String> {
-    let page = fs::read_to_string(root().join("docs/how-to/install.md")).unwrap();
+    let page = read_repo_file("docs/how-to/install.md");
     let section =
         page.split("\n##").find(|it| it.lines().next().map(|it| it.trim_start_matches(['#', ' '])) == Some(heading));
     let section = section.unwrap_or_else(|| panic!("no section {heading:?}"));
@@ -20,7 +20,7 @@ pub(crate) fn commands(heading: &str) -> Vec<String> {
     commands
 }
 
-/// A person at a shell, in the repository, with kubectl and Helm and a kubeconfig.
+/// A shell in the repository with kubectl, Helm and a kubeconfig.
 pub(crate) struct Shell<'a> {
     plane: &'a ControlPlane,
     home: tempfile::TempDir,
@@ -31,21 +31,19 @@ impl<'a> Shell<'a> {
         Shell { plane, home: tempfile::tempdir().unwrap() }
     }
 
-    /// Follows a section of the guide.
-    pub(crate) fn follow(&self, heading: &str) -> Vec<String> {
+    /// Runs the commands of a section and returns what each printed.
+    pub(crate) fn run_section(&self, heading: &str) -> Vec<String> {
         commands(heading).iter().map(|it| self.run(it)).collect()
     }
 
-    /// What a command prints.
+    /// Asserts that a command succeeds, and returns what it printed.
     pub(crate) fn run(&self, command: &str) -> String {
         succeeded(self.output(command))
     }
 
-    /// What a command prints, or what it complains of.
-    pub(crate) fn try_run(&self, command: &str) -> Result<String, String> {
-        let output = self.output(command);
-        let said = |text: Vec<u8>| String::from_utf8(text).unwrap();
-        if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
+    /// Asserts that a command fails, and returns its standard error.
+    pub(crate) fn run_failing(&self, command: &str) -> String {
+        failed(self.output(command))
     }
 
     fn output(&self, command: &str) -> Output {
@@ -54,7 +52,7 @@ impl<'a> Shell<'a> {
         let path = std::env::var("PATH").unwrap();
         Command::new("sh")
             .args(["-ec", command])
-            .current_dir(root())
+            .current_dir(repo_root())
             .env("PATH", format!("{kubectl}:{helm}:{path}"))
             .env("KUBECONFIG", self.plane.kubeconfig_for(ADMIN).unwrap())
             .env("HOME", self.home.path())

@@ -1,9 +1,10 @@
-//! The whole of it: a ScheduledMachine whose Machine is this machine, its owner, and the agent that the controller has put
-//! there.
+//! The whole product: a ScheduledMachine whose Machine is this machine, the agent that the controller rolls out, and an owner
+//! who reclaims the machine.
 
 use std::process::Command;
 
 use fivespot_api::{Phase, ScheduledMachine, ScheduledMachineStatus};
+use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::process::Process;
@@ -18,37 +19,38 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch,
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
+use crate::env::install_agent;
 use crate::process::Program;
-use crate::stage::{SOON, install_agent};
 
-const IMAGE: &str = "localhost/namesake:test";
+const IMAGE: &str = "localhost/same-name:test";
 const AGENT: &str = "system:serviceaccount:5spot-system:5spot-reclaim-agent";
 
-/// What the owner starts. A part of any command line counts, so it must be in no other of this machine.
+/// The program that the owner starts. The agent matches substrings of command lines, so its name must be unique on this
+/// machine.
 fn program() -> String {
     format!("idea-{:x}", std::process::id())
 }
 
-struct Story {
+struct EndToEnd {
     node: RealNode,
     _controller: Process,
     test: TestNamespace,
     testbed: Testbed,
 }
 
-impl Story {
-    async fn begin() -> Self {
+impl EndToEnd {
+    async fn start() -> Self {
         let testbed =
-            Testbed::start_with_fleet(ControlPlaneOptions::named("real-story").for_real_nodes()).await.unwrap();
+            Testbed::start_with_fleet(ControlPlaneOptions::named("end-to-end").for_real_nodes()).await.unwrap();
         let plane = testbed.control_plane();
-        plane.install_all_but_the_controller().await.unwrap();
-        let test = testbed.namespace("story").await;
+        plane.install_without_controller().await.unwrap();
+        let test = testbed.namespace("end to end").await;
         testbed.cluster(&test, "edge").await.unwrap();
         let by_kubelet = Behaviour { joining: Joining::ByKubelet, ..Behaviour::default() };
         testbed.fleet().await.provider.behave_in(&test.name, by_kubelet);
         let node = (node_name(&test.name, "desk-infra"), provider_id(&test.name, "desk-infra"));
         let node = RealNode::start(plane, &node.0, &node.1).await.unwrap();
-        // Before anybody looks: who packs the image has the program's name in a command line.
+        // Before the agent runs: the command that packs the image contains the program's name.
         node.import(&Image::sleeper(IMAGE, &program()).unwrap()).await.unwrap();
         install_agent(plane, &node).await;
 
@@ -58,14 +60,14 @@ impl Story {
         command.env("KUBECONFIG", plane.write_kubeconfig("5spot", &access).unwrap());
         command.args(["--health-port", "0", "--metrics-port", "0", "--namespace", &test.name]);
         let controller = Process::spawn("5spot", &mut command, &plane.logs()).unwrap();
-        Story { node, _controller: controller, test, testbed }
+        EndToEnd { node, _controller: controller, test, testbed }
     }
 
     fn objects(&self) -> Api<ScheduledMachine> {
         self.test.api()
     }
 
-    async fn lend(&self) {
+    async fn create_scheduled_machine(&self) {
         let provider = |kind: &str, version: String| json!({ "apiVersion": version, "kind": kind, "spec": {} });
         let object = serde_json::from_value(json!({
             "apiVersion": "5spot.finos.org/v1alpha1",
@@ -87,126 +89,130 @@ impl Story {
         self.objects().patch("desk", &PatchParams::default(), &patch).await.unwrap();
     }
 
-    async fn until(&self, what: &str, is: impl Fn(&ScheduledMachineStatus) -> bool) -> ScheduledMachineStatus {
-        eventually(what, SOON, async || {
+    async fn await_status(
+        &self,
+        what: &str,
+        condition: impl Fn(&ScheduledMachineStatus) -> bool,
+    ) -> ScheduledMachineStatus {
+        eventually(what, TIMEOUT, async || {
             let status = self.objects().get("desk").await.unwrap().status.unwrap_or_default();
-            if is(&status) { Ok(status) } else { Err(json!(status)) }
+            if condition(&status) { Ok(status) } else { Err(json!(status)) }
         })
         .await
     }
 
-    /// Waits until so many agents are armed, of so many that there are.
-    async fn agents(&self, ready: i32, there: i32) {
+    /// Waits until the DaemonSet has this many ready and scheduled agents.
+    async fn await_agents(&self, ready: i32, scheduled: i32) {
         let sets: Api<DaemonSet> = Api::namespaced(self.test.client.clone(), "5spot-system");
-        eventually(&format!("{ready} of {there} agents are armed"), SOON, async || {
+        eventually(&format!("{ready} of {scheduled} agents are ready"), TIMEOUT, async || {
             let status = sets.get("5spot-reclaim-agent").await.unwrap().status.unwrap_or_default();
-            let is = (status.number_ready, status.current_number_scheduled) == (ready, there);
-            if is { Ok(()) } else { Err(json!(status)) }
+            let matches = (status.number_ready, status.current_number_scheduled) == (ready, scheduled);
+            if matches { Ok(()) } else { Err(json!(status)) }
         })
         .await;
     }
 
-    async fn no_agent_pod_is_left(&self) {
+    async fn await_no_agent_pod(&self) {
         let pods: Api<Pod> = Api::namespaced(self.test.client.clone(), "5spot-system");
-        eventually("no agent is left", SOON, async || {
+        eventually("no agent pod exists", TIMEOUT, async || {
             let pods = pods.list(&ListParams::default()).await.unwrap().items;
             if pods.is_empty() { Ok(()) } else { Err(json!(pods)) }
         })
         .await;
     }
 
-    /// A pod whose program is called as the owner's is.
-    async fn run_the_same_in_a_pod(&self) {
+    /// Runs a pod whose program has the same name as the owner's.
+    async fn run_pod_with_same_program(&self) {
         let pods: Api<Pod> = self.test.api();
         let container = json!({ "name": "main", "image": IMAGE, "imagePullPolicy": "Never" });
         let node = node_name(&self.test.name, "desk-infra");
         let pod = json!({
-            "metadata": { "name": "namesake" },
+            "metadata": { "name": "same-name" },
             "spec": { "nodeName": node, "hostNetwork": true, "containers": [container], "terminationGracePeriodSeconds": 1 },
         });
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-        eventually("the namesake runs", SOON, async || {
-            let status = pods.get("namesake").await.unwrap().status.unwrap_or_default();
+        eventually("the pod runs", TIMEOUT, async || {
+            let status = pods.get("same-name").await.unwrap().status.unwrap_or_default();
             if status.phase.as_deref() == Some("Running") { Ok(()) } else { Err(json!(status)) }
         })
         .await;
     }
 
-    /// What the agents have written, and what they were refused.
-    async fn written_by_agents(&self) -> Vec<String> {
+    /// All writes of the agents, including rejected ones.
+    async fn agent_writes(&self) -> Vec<String> {
         self.testbed.audit().caught_up(&self.test.client).await;
         let writes = self.testbed.audit().entries().by(AGENT).writes();
         writes.0.into_iter().map(|it| format!("{} {} {}", it.verb, it.target(), it.code)).collect()
     }
 
-    async fn told(&self, reason: &str) {
+    /// Waits until there is exactly one Event with this reason.
+    async fn await_event(&self, reason: &str) {
         let events: Api<Event> = self.test.api();
-        eventually(&format!("{reason} is told"), SOON, async || {
-            let told: Vec<_> = events
-                .list(&ListParams::default())
-                .await
-                .unwrap()
-                .items
-                .into_iter()
-                .filter_map(|it| it.reason)
-                .collect();
-            if told.iter().filter(|it| *it == reason).count() == 1 { Ok(()) } else { Err(json!(told)) }
+        eventually(&format!("there is one {reason} Event"), TIMEOUT, async || {
+            let events = events.list(&ListParams::default()).await.unwrap().items;
+            let reasons: Vec<_> = events.into_iter().filter_map(|event| event.reason).collect();
+            if reasons.iter().filter(|it| *it == reason).count() == 1 { Ok(()) } else { Err(json!(reasons)) }
         })
         .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_owner_starts_a_program_and_has_the_machine_back() {
+async fn owner_reclaims_the_machine_by_starting_a_program() {
     if !RealNode::is_possible() {
         return;
     }
-    let story = Story::begin().await;
-    story.lend().await;
-    let running = |it: &ScheduledMachineStatus| it.phase == Some(Phase::Active) && is_ready(it);
-    story.until("this machine is in the cluster", running).await;
-    story.agents(1, 1).await;
+    let env = EndToEnd::start().await;
+    env.create_scheduled_machine().await;
+    let active = |status: &ScheduledMachineStatus| status.phase == Some(Phase::Active) && is_ready(status);
+    env.await_status("this machine is Active", active).await;
+    env.await_agents(1, 1).await;
 
-    // Whoever clears the list has no agent, and has one again.
-    story.edit(json!({ "killIfCommands": null })).await;
-    story.agents(0, 0).await;
-    story.no_agent_pod_is_left().await;
-    story.edit(json!({ "killIfCommands": [program()] })).await;
-    story.agents(1, 1).await;
+    // Clearing the list removes the agent, and setting it again restores it.
+    env.edit(json!({ "killIfCommands": null })).await;
+    env.await_agents(0, 0).await;
+    env.await_no_agent_pod().await;
+    env.edit(json!({ "killIfCommands": [program()] })).await;
+    env.await_agents(1, 1).await;
 
-    // What runs in a pod is not the owner's. An agent that is made anew looks at all that runs.
-    story.run_the_same_in_a_pod().await;
-    story.edit(json!({ "killIfCommands": [program(), "something-else"] })).await;
-    story.agents(1, 1).await;
-    assert_eq!(story.written_by_agents().await, Vec::<String>::new());
+    // A program in a pod is no match. Changing the list makes the agent scan all processes.
+    env.run_pod_with_same_program().await;
+    env.edit(json!({ "killIfCommands": [program(), "something-else"] })).await;
+    env.await_agents(1, 1).await;
+    assert_eq!(env.agent_writes().await, Vec::<String>::new());
 
     let idea = Program::start_as_nobody(&program());
-    let over = story.until("it is given back", |it| it.phase == Some(Phase::Disabled)).await;
-    assert!(crate::process::status_of(idea.pid()).is_some(), "the owner's program is nobody's business");
-    let reclaim = over.reclaim.clone().unwrap();
+    let status = env.await_status("the machine is Disabled", |status| status.phase == Some(Phase::Disabled)).await;
+    assert!(crate::process::status_of(idea.pid()).is_some(), "the owner's program keeps running");
+    let reclaim = status.reclaim.clone().unwrap();
     assert_eq!((reclaim.count, reclaim.reason.unwrap()), (1, format!("process-match: {}", program())));
-    let scheduled = over.conditions.iter().find(|it| it.type_ == "Scheduled").unwrap();
+    let scheduled = status.conditions.iter().find(|it| it.type_ == "Scheduled").unwrap();
     assert_eq!((&*scheduled.status, &*scheduled.reason), ("False", "EmergencyReclaimDisabledSchedule"));
-    assert!(!story.objects().get("desk").await.unwrap().spec.schedule.enabled);
-    story.told("EmergencyReclaim").await;
-    story.told("EmergencyReclaimDisabledSchedule").await;
+    assert!(!env.objects().get("desk").await.unwrap().spec.schedule.enabled);
+    env.await_event("EmergencyReclaim").await;
+    env.await_event("EmergencyReclaimDisabledSchedule").await;
 
     let machines = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Machine"));
-    let left: Vec<DynamicObject> = story.test.dynamic_api(&machines).list(&ListParams::default()).await.unwrap().items;
-    assert!(left.is_empty(), "{left:#?}");
-    let nodes: Api<Node> = Api::all(story.test.client.clone());
-    eventually("the Node is gone", SOON, async || nodes.list(&ListParams::default()).await.unwrap().items.is_empty())
-        .await;
-    let orders: Api<ConfigMap> = Api::namespaced(story.test.client.clone(), "5spot-system");
-    let orders = orders.list(&ListParams::default()).await.unwrap().items;
-    assert!(!orders.iter().any(|it| it.name_any().starts_with("reclaim-agent-")), "{orders:#?}");
-    // One request, in one write, which is sent once more where a busy server does not answer within a second.
-    let written = story.written_by_agents().await;
-    assert!(!written.is_empty() && written.iter().all(|it| it == "patch nodes 200"), "{written:?}");
-    let ours = |it: &AuditEntry| it.user.starts_with("system:serviceaccount:5spot-system:");
-    let refused = story.testbed.audit().entries().filter(|it| ours(it) && it.code == 403);
-    assert!(refused.is_empty(), "what is shipped suffices: {refused:?}");
-    story.node.stop().await;
+    let machines: Vec<DynamicObject> =
+        env.test.dynamic_api(&machines).list(&ListParams::default()).await.unwrap().items;
+    assert!(machines.is_empty(), "{machines:#?}");
+    let nodes: Api<Node> = Api::all(env.test.client.clone());
+    eventually("the Node is deleted", TIMEOUT, async || {
+        nodes.list(&ListParams::default()).await.unwrap().items.is_empty()
+    })
+    .await;
+    let config_maps: Api<ConfigMap> = Api::namespaced(env.test.client.clone(), "5spot-system");
+    let config_maps = config_maps.list(&ListParams::default()).await.unwrap().items;
+    let agent_config = config_maps.iter().find(|map| map.name_any().starts_with("reclaim-agent-"));
+    assert!(agent_config.is_none(), "{agent_config:#?}");
+    // One write, which the agent repeats if a busy API server does not answer within a second.
+    let writes = env.agent_writes().await;
+    assert!(!writes.is_empty() && writes.iter().all(|write| write == "patch nodes 200"), "{writes:?}");
+    let is_forbidden =
+        |entry: &AuditEntry| entry.user.starts_with("system:serviceaccount:5spot-system:") && entry.code == 403;
+    let forbidden = env.testbed.audit().entries().filter(is_forbidden);
+    assert!(forbidden.is_empty(), "the shipped RBAC is insufficient: {forbidden:?}");
+    env.node.stop().await;
 }
 
 fn is_ready(status: &ScheduledMachineStatus) -> bool {

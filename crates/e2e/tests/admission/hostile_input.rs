@@ -1,9 +1,9 @@
-//! Hostile texts: the policy breaks with exactly the rules that are told offline, whatever stands in a field.
+//! Hostile input: the policy reports exactly the rules that the offline validator reports.
 
 use fivespot_validation::validate::Judge;
 use serde_json::{Value, json};
 
-use crate::installed::{installed, told_offline};
+use crate::env::{env, offline_violations};
 use crate::requests::dry_run;
 
 const NAMES: &[&str] = &[
@@ -250,12 +250,12 @@ const KEYS: &[&str] = &[
     "5SPOT.finos.org/a",
 ];
 
-/// One of them, going around.
-fn at<'a>(texts: &[&'a str], index: usize) -> &'a str {
-    texts[index % texts.len()]
+/// The entry at an index modulo the length.
+fn at<'a>(values: &[&'a str], index: usize) -> &'a str {
+    values[index % values.len()]
 }
 
-/// A manifest with a text from each list; steps that differ bring ever other texts together.
+/// A manifest with a value of each list. The lists have different lengths, so each index gives another combination.
 fn manifest(index: usize) -> Value {
     let mut schedule = json!({
         "overrides": [{ "from": at(MOMENTS, index), "until": at(MOMENTS, index * 3 + 1), "active": true }],
@@ -305,15 +305,15 @@ fn manifest(index: usize) -> Value {
 }
 
 #[tokio::test]
-async fn whatever_stands_in_a_field_the_policy_and_the_offline_validator_agree() {
-    let test = installed().await.testbed.namespace("hostile texts").await;
-    // Every list of schedules is gone through in each of its four shapes.
+async fn policy_and_offline_validator_agree_on_hostile_input() {
+    let test = env().await.testbed.namespace("hostile input").await;
+    // Long enough for every entry of the schedule lists in every shape that uses it.
     for index in 0..4 * CRONS.len() {
         let manifest = manifest(index);
-        let told = told_offline(&test, &manifest, Judge::Policy);
-        let answer = dry_run(&test, &manifest).await;
-        assert_eq!(answer.warnings, told, "{manifest:#}");
-        assert_eq!(answer.refused("a hostile object").rule(), Some(told[0].as_str()), "{manifest:#}");
+        let offline = offline_violations(&test, &manifest, Judge::Policy);
+        let response = dry_run(&test, &manifest).await;
+        assert_eq!(response.warnings, offline, "{manifest:#}");
+        assert_eq!(response.rejected("a hostile object").rule(), Some(offline[0].as_str()), "{manifest:#}");
     }
     test.close().await;
 }
