@@ -9,7 +9,7 @@ pub(crate) fn run() -> Result<()> {
     let benches = [
         ("fivespot-schedule", "next_change"),
         ("fivespot-controller", "boundary"),
-        ("fivespot-controller", "eject"),
+        ("fivespot-controller", "force_removal"),
         ("fivespot-agent", "storm"),
         ("fivespot-agent", "reclaim"),
     ];

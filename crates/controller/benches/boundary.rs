@@ -1,8 +1,8 @@
-//! A window that opens for many at once: how long until the last has its Machine.
+//! The time from the opening of a window for many objects to the creation of the last Machine.
 //!
-//! Read off the API server's audit log, so that nobody who measures is in the way. A bare client that sends the same
-//! writes, in the same order for each object and as many at a time, is measured in the same run.
-#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on shall panic")]
+//! Times come from the API server's audit log, so that the measurement sends no requests of its own. The same run measures
+//! a bare client that sends the same writes, in the same order per object and with the same concurrency.
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot continue panics")]
 
 #[path = "../tests/fixtures/mod.rs"]
 mod fixtures;
@@ -11,100 +11,105 @@ use std::io::Write as _;
 
 use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, REMOTE_MACHINE};
 use fivespot_testbed::provider::{Behaviour, Step};
-use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{TestNamespace, Testbed};
-use fixtures::{CONTROLLER, Controller, Desk, SOON, machine_resource, never, window};
+use fixtures::{
+    CONTROLLER_USER, Controller, TestMachine, machine_resource, namespace_with_cluster, never, scheduled_machine,
+    wait_for, window,
+};
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::json;
+use kube::api::{DynamicObject, PostParams};
+use serde_json::{Value, json};
 
 const OBJECTS: usize = 100;
-/// How many writes are under way at once, as the controller has it by default.
-const AT_ONCE: usize = 32;
+/// The controller's default for `--max-concurrent-writes`.
+const CONCURRENT_WRITES: usize = 32;
+/// Enough to create all objects before the window opens.
+const SECONDS_UNTIL_OPEN: i64 = 20;
 
 #[tokio::main]
 async fn main() {
     let testbed = fixtures::testbed().await;
-    let ours = controller(testbed).await;
-    let bare = bare_client(testbed).await;
+    let controller = measure_controller(testbed).await;
+    let bare = measure_bare_client(testbed).await;
+    let last = controller[controller.len() - 1];
     let mut out = std::io::stdout();
-    writeln!(out, "a window opens for {OBJECTS} objects at once").unwrap();
-    writeln!(out, "  first Machine created after  {:>7.3} s", seconds(ours[0])).unwrap();
-    writeln!(out, "  median                       {:>7.3} s", seconds(ours[ours.len() / 2])).unwrap();
-    let last = ours[ours.len() - 1];
-    writeln!(out, "  last                         {:>7.3} s", seconds(last)).unwrap();
-    writeln!(out, "  a bare client, same writes   {:>7.3} s", seconds(bare)).unwrap();
-    writeln!(out, "  ratio                        {:>7.2}", seconds(last) / seconds(bare)).unwrap();
+    writeln!(out, "a window opens for {OBJECTS} objects").unwrap();
+    writeln!(out, "  first Machine created after  {:>7.3} s", controller[0].as_secs_f64()).unwrap();
+    writeln!(out, "  median                       {:>7.3} s", controller[controller.len() / 2].as_secs_f64()).unwrap();
+    writeln!(out, "  last                         {:>7.3} s", last.as_secs_f64()).unwrap();
+    writeln!(out, "  bare client, same writes     {:>7.3} s", bare.as_secs_f64()).unwrap();
+    writeln!(out, "  ratio                        {:>7.2}", last.as_secs_f64() / bare.as_secs_f64()).unwrap();
 }
 
-fn seconds(duration: SignedDuration) -> f64 {
-    duration.as_secs_f64()
+/// Creates a namespace in which the provider does nothing, so that the work of Cluster API is not measured.
+async fn idle_namespace(testbed: &Testbed, prefix: &str) -> TestNamespace {
+    let ns = namespace_with_cluster(prefix).await;
+    let idle = Behaviour { bootstrap: Step::Never, infrastructure: Step::Never, ..Behaviour::default() };
+    testbed.fleet().await.provider.behave_in(&ns.name, idle);
+    ns
 }
 
-async fn ground(testbed: &Testbed, prefix: &str) -> TestNamespace {
-    let test = testbed.namespace(prefix).await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    // What Cluster API does with the machines would be measured too, and it is not ours.
-    let slow = Behaviour { bootstrap: Step::Never, infrastructure: Step::Never, ..Behaviour::default() };
-    testbed.fleet().await.provider.behave_in(&test.name, slow);
-    test
+fn names() -> Vec<String> {
+    (0..OBJECTS).map(|it| format!("desk-{it:03}")).collect()
 }
 
-/// How long after the boundary each Machine was created, the shortest first.
-async fn controller(testbed: &Testbed) -> Vec<SignedDuration> {
-    let test = ground(testbed, "boundary").await;
-    let controller = Controller::start_in(testbed, &test).await;
-    controller.ready().await;
-    let names: Vec<String> = (0..OBJECTS).map(|it| format!("desk-{it:03}")).collect();
-    let opens_in = 20;
-    let schedule = window(opens_in, 3600);
-    let boundary: Timestamp = schedule["overrides"][0]["from"].as_str().unwrap().parse().unwrap();
-    stream::iter(&names)
-        .for_each_concurrent(AT_ONCE, async |name| Desk::new(&test, name).create(&schedule, &json!({})).await)
+async fn create_all(ns: &TestNamespace, schedule: &Value) {
+    stream::iter(names())
+        .for_each_concurrent(CONCURRENT_WRITES, async |name| {
+            scheduled_machine(ns, &name).schedule(schedule.clone()).create().await;
+        })
         .await;
-    let machines = async || {
-        let audit = testbed.audit().entries().by(CONTROLLER).in_namespace(&test.name).on("machines").succeeded();
+}
+
+/// The delay of each Machine after the window opens, in ascending order.
+async fn measure_controller(testbed: &Testbed) -> Vec<SignedDuration> {
+    let ns = idle_namespace(testbed, "boundary").await;
+    let controller = Controller::start(testbed, &ns).await;
+    controller.wait_until_ready().await;
+    let schedule = window(SECONDS_UNTIL_OPEN, 3600);
+    let boundary: Timestamp = schedule["overrides"][0]["from"].as_str().unwrap().parse().unwrap();
+    create_all(&ns, &schedule).await;
+    let created = || {
+        let audit = testbed.audit().entries().by(CONTROLLER_USER).in_namespace(&ns.name).on("machines").succeeded();
         audit.filter(|it| it.verb == "create")
     };
-    eventually("every Machine is created", SOON, async || machines().await.len() == OBJECTS).await;
-    let mut after: Vec<_> = machines().await.0.iter().map(|it| it.at.duration_since(boundary)).collect();
-    after.sort();
-    after
+    wait_for("all Machines are created", async || created().len() == OBJECTS).await;
+    let mut delays: Vec<_> = created().0.iter().map(|it| it.at.duration_since(boundary)).collect();
+    delays.sort();
+    delays
 }
 
-/// How long the same writes take when nothing but a client sends them.
-async fn bare_client(testbed: &Testbed) -> SignedDuration {
-    let test = ground(testbed, "bare").await;
-    let names: Vec<String> = (0..OBJECTS).map(|it| format!("desk-{it:03}")).collect();
-    stream::iter(&names)
-        .for_each_concurrent(AT_ONCE, async |name| Desk::new(&test, name).create(&never(), &json!({})).await)
+/// The time until the last Machine when a client does nothing but send the same writes.
+async fn measure_bare_client(testbed: &Testbed) -> SignedDuration {
+    let ns = idle_namespace(testbed, "bare").await;
+    create_all(&ns, &never()).await;
+    let start = Timestamp::now();
+    stream::iter(names())
+        .for_each_concurrent(CONCURRENT_WRITES, async |name| send_same_writes(&TestMachine::new(&ns, &name)).await)
         .await;
-    let begun = Timestamp::now();
-    stream::iter(&names).for_each_concurrent(AT_ONCE, async |name| same_writes(&test, name).await).await;
-    testbed.audit().caught_up(&test.client).await;
-    let created = testbed.audit().entries().in_namespace(&test.name).on("machines").succeeded();
+    testbed.audit().caught_up(&ns.client).await;
+    let created = testbed.audit().entries().in_namespace(&ns.name).on("machines").succeeded();
     let last = created.filter(|it| it.verb == "create").0.into_iter().map(|it| it.at).max().unwrap();
-    last.duration_since(begun)
+    last.duration_since(start)
 }
 
-async fn same_writes(test: &TestNamespace, name: &str) {
-    let desk = Desk::new(test, name);
-    let finalizer = json!({ "metadata": { "finalizers": ["example.com/bare"] } });
-    desk.api().patch(name, &PatchParams::default(), &Patch::Merge(&finalizer)).await.unwrap();
+async fn send_same_writes(sm: &TestMachine<'_>) {
+    let name = &sm.name;
+    sm.patch(&json!({ "metadata": { "finalizers": ["example.com/bare"] } })).await;
     let status = |phase: &str| json!({ "status": { "phase": phase, "message": "a sentence of the usual length" } });
-    desk.api().patch_status(name, &PatchParams::default(), &Patch::Merge(&status("Pending"))).await.unwrap();
+    sm.patch_status(&status("Pending")).await;
     for (kind, suffix) in [(&K0S_WORKER_CONFIG, "bootstrap"), (&REMOTE_MACHINE, "infra")] {
         let resource = kind.api_resource();
         let object = DynamicObject::new(&format!("{name}-{suffix}"), &resource).data(json!({ "spec": {} }));
-        test.dynamic_api(&resource).create(&PostParams::default(), &object).await.unwrap();
+        sm.ns.dynamic_api(&resource).create(&PostParams::default(), &object).await.unwrap();
     }
     let reference = |kind: &str, group: &str, suffix: &str| json!({ "apiGroup": group, "kind": kind, "name": format!("{name}-{suffix}") });
-    let machine = DynamicObject::new(&format!("{name}-machine"), &machine_resource()).data(json!({ "spec": {
+    let machine = DynamicObject::new(&sm.machine_name(), &machine_resource()).data(json!({ "spec": {
         "clusterName": "edge",
         "bootstrap": { "configRef": reference("K0sWorkerConfig", K0S_WORKER_CONFIG.group, "bootstrap") },
         "infrastructureRef": reference("RemoteMachine", REMOTE_MACHINE.group, "infra"),
     } }));
-    desk.machines().create(&PostParams::default(), &machine).await.unwrap();
-    desk.api().patch_status(name, &PatchParams::default(), &Patch::Merge(&status("Active"))).await.unwrap();
+    sm.machines().create(&PostParams::default(), &machine).await.unwrap();
+    sm.patch_status(&status("Active")).await;
 }

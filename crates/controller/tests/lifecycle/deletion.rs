@@ -1,38 +1,33 @@
-//! Deleting the object, in every way that Kubernetes knows: nothing is left behind.
+//! Deletion of a ScheduledMachine with each propagation policy.
 
-use fivespot_testbed::wait::eventually;
 use kube::api::{DeleteParams, PropagationPolicy};
-use serde_json::json;
 
-use crate::fixtures::{Desk, SOON, a_cluster, always};
+use crate::fixtures::{Children, scheduled_machine, setup, wait_for};
 
-async fn nothing_is_left(policy: PropagationPolicy) {
-    let (test, _controller) = a_cluster("deletion").await;
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    desk.runs().await;
-    desk.pod("web", &json!({})).await;
+async fn assert_deletion_leaves_nothing(policy: PropagationPolicy) {
+    let (ns, _controller) = setup("deletion").await;
+    let sm = scheduled_machine(&ns, "desk-01").create_running().await;
+    sm.create_pod("web").await;
 
-    let how = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-    desk.api().delete("desk-01", &how).await.unwrap();
-    desk.is_gone().await;
-    assert_eq!(desk.children().await, (false, false, false));
-    eventually("the Node is gone", SOON, async || desk.nodes().get_opt(&desk.node_name()).await.unwrap().is_none())
-        .await;
-    test.close().await;
+    let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+    sm.api().delete("desk-01", &params).await.unwrap();
+    sm.wait_until_deleted().await;
+    assert_eq!(sm.children().await, Children::NONE);
+    wait_for("the Node is deleted", async || sm.nodes().get_opt(&sm.node_name()).await.unwrap().is_none()).await;
+    ns.close().await;
 }
 
 #[tokio::test]
-async fn a_deletion_in_the_background_leaves_nothing() {
-    nothing_is_left(PropagationPolicy::Background).await;
+async fn background_deletion_leaves_nothing() {
+    assert_deletion_leaves_nothing(PropagationPolicy::Background).await;
 }
 
 #[tokio::test]
-async fn a_deletion_in_the_foreground_leaves_nothing() {
-    nothing_is_left(PropagationPolicy::Foreground).await;
+async fn foreground_deletion_leaves_nothing() {
+    assert_deletion_leaves_nothing(PropagationPolicy::Foreground).await;
 }
 
 #[tokio::test]
-async fn a_deletion_that_orphans_leaves_nothing_either() {
-    nothing_is_left(PropagationPolicy::Orphan).await;
+async fn orphan_deletion_leaves_nothing() {
+    assert_deletion_leaves_nothing(PropagationPolicy::Orphan).await;
 }

@@ -1,23 +1,26 @@
-//! The life of machines, on a real API server with the real Cluster API, under the permissions that are shipped.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic, also in what it calls")]
+//! The lifecycle of machines on a real API server with the real Cluster API, under the RBAC that is shipped.
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue panics, also outside of test functions")]
 
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
 
-mod clusters;
-mod conflicts;
-mod day;
+mod agent_rollout;
+mod capi_versions;
+mod cluster_state;
 mod deletion;
 mod drain;
-mod hardened;
-mod kubeconfigs;
+mod external_edits;
+mod hardened_overlay;
+mod kubeconfig_errors;
+mod machine_failures;
 mod metrics;
+mod name_conflicts;
 mod phases;
 mod process;
 mod reclaim;
-mod strangers;
+mod spec_changes;
 mod taints;
-mod tenants;
-mod troubles;
-mod versions;
-mod workload;
+mod tenancy;
+mod window;
+mod workload_clusters;
+mod write_conflicts;

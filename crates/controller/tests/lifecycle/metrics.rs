@@ -1,29 +1,22 @@
-//! What is counted, and that alerts and the dashboard ask for nothing else.
+//! The metrics endpoint, and that alerts and the dashboard query only series that exist.
 
 use fivespot_api::Phase;
-use fivespot_testbed::provider::{Behaviour, Removal};
-use fivespot_testbed::wait::eventually;
-use serde_json::json;
 
-use crate::fixtures::{Desk, SOON, a_cluster, always, never, root, testbed};
-use crate::process::get;
+use crate::fixtures::{Endpoint, never, repo_path, scheduled_machine, setup, wait_for};
 
 #[tokio::test]
-async fn it_says_how_it_is_and_counts_what_it_does() {
-    let (test, controller) = a_cluster("metrics").await;
-    let (health, metrics) = (controller.port("health").await, controller.port("metrics").await);
-    eventually("it is ready", SOON, async || get(health, "/ready").await.0.contains("200")).await;
-    for path in ["/health", "/healthz", "/readyz"] {
-        assert!(get(health, path).await.0.contains("200"), "{path}");
+async fn endpoints_serve_health_and_every_queried_series() {
+    let (ns, controller) = setup("metrics").await;
+    controller.wait_until_ready().await;
+    for path in ["/health", "/healthz", "/ready", "/readyz"] {
+        assert_eq!(controller.get(Endpoint::Health, path).await.code, 200, "{path}");
     }
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({})).await;
-    desk.runs().await;
-    desk.edit(&json!({ "spec": { "killSwitch": true } })).await;
-    desk.reaches(Phase::Terminated).await;
-    let page = eventually("it is counted", SOON, async || {
-        let page = get(metrics, "/metrics").await.1;
-        let counted = [
+    let sm = scheduled_machine(&ns, "desk-01").create_running().await;
+    sm.set_kill_switch(true).await;
+    sm.wait_for_phase(Phase::Terminated).await;
+    let page = wait_for("the metrics are updated", async || {
+        let page = controller.metrics().await;
+        let expected = [
             "fivespot_machines_by_phase{phase=\"Terminated\"} 1",
             "fivespot_machines_by_phase{phase=\"Active\"} 0",
             "fivespot_kill_switch_activations_total 1",
@@ -34,19 +27,19 @@ async fn it_says_how_it_is_and_counts_what_it_does() {
             "fivespot_schedule_evaluations_total{result=\"ok\"}",
             "fivespot_boundary_lateness_seconds_count",
         ];
-        let missing: Vec<&str> = counted.into_iter().filter(|it| !page.contains(it)).collect();
+        let missing: Vec<&str> = expected.into_iter().filter(|it| !page.contains(it)).collect();
         if missing.is_empty() { Ok(page) } else { Err(format!("{missing:?} in\n{page}")) }
     })
     .await;
     for file in ["deploy/monitoring/prometheusrule.yaml", "deploy/monitoring/dashboard.json"] {
-        let text = std::fs::read_to_string(root().join(file)).unwrap();
-        let unknown = series_named_in(&text).into_iter().find(|it| !it.is_on(&page));
-        assert!(unknown.is_none(), "{file}: {unknown:?} is not counted:\n{page}");
+        let text = std::fs::read_to_string(repo_path(file)).unwrap();
+        let unknown = queried_series(&text).into_iter().find(|series| !series.exists_in(&page));
+        assert!(unknown.is_none(), "{file}: {unknown:?} does not exist:\n{page}");
     }
-    test.close().await;
+    ns.close().await;
 }
 
-/// What a query asks for: a series, and labels that it has to have.
+/// A series that a query selects.
 #[derive(Debug)]
 struct Series {
     name: String,
@@ -54,17 +47,16 @@ struct Series {
 }
 
 impl Series {
-    /// Whether the page of the controller has such a series.
-    fn is_on(&self, page: &str) -> bool {
-        page.lines().filter(|it| !it.starts_with('#')).any(|line| {
+    fn exists_in(&self, page: &str) -> bool {
+        page.lines().filter(|line| !line.starts_with('#')).any(|line| {
             let name = line.split(['{', ' ']).next();
-            name == Some(self.name.as_str()) && self.labels.iter().all(|it| line.contains(it.as_str()))
+            name == Some(self.name.as_str()) && self.labels.iter().all(|label| line.contains(label.as_str()))
         })
     }
 }
 
-/// Everything of ours that the queries of a file ask for.
-fn series_named_in(text: &str) -> Vec<Series> {
+/// All series of 5-Spot that are selected anywhere in a file.
+fn queried_series(text: &str) -> Vec<Series> {
     let text = text.replace("\\\"", "\"");
     let starts: Vec<usize> = text.match_indices("fivespot_").map(|(at, _)| at).collect();
     assert!(starts.len() > 5, "{starts:?}");
@@ -79,23 +71,19 @@ fn series_named_in(text: &str) -> Vec<Series> {
 }
 
 #[tokio::test]
-async fn a_machine_that_does_not_go_is_counted_as_overdue() {
-    let (test, controller) = a_cluster("overdue").await;
-    let stays = Behaviour { removal: Removal::Never, ..Behaviour::default() };
-    testbed().await.fleet().await.provider.behave_in(&test.name, stays);
-    let desk = Desk::new(&test, "desk-01");
-    desk.create(&always(), &json!({ "gracefulShutdownTimeout": "1s" })).await;
-    desk.runs().await;
-    let metrics = controller.port("metrics").await;
-    let overdue = async |count: u8| {
+async fn overdue_shutdown_is_counted() {
+    let (ns, controller) = setup("overdue").await;
+    let sm = scheduled_machine(&ns, "desk-01").graceful_shutdown_timeout("1s").create_running().await;
+    sm.block_removal().await;
+    let wait_for_overdue = async |count: u8| {
         let line = format!("fivespot_overdue_shutdowns {count}");
-        eventually(&line, SOON, async || get(metrics, "/metrics").await.1.lines().any(|it| it == line)).await;
+        wait_for(&line, async || controller.metrics().await.lines().any(|it| it == line)).await;
     };
-    overdue(0).await;
-    desk.reschedule(&never()).await;
-    overdue(1).await;
-    testbed().await.fleet().await.provider.behave_in(&test.name, Behaviour::default());
-    desk.reaches(Phase::Inactive).await;
-    overdue(0).await;
-    test.close().await;
+    wait_for_overdue(0).await;
+    sm.set_schedule(&never()).await;
+    wait_for_overdue(1).await;
+    sm.unblock_removal().await;
+    sm.wait_for_phase(Phase::Inactive).await;
+    wait_for_overdue(0).await;
+    ns.close().await;
 }

@@ -1,24 +1,25 @@
-//! Every phase, and everything that can be asked for in it: it ends where the design says.
+//! Every phase with every request: each ends where the design says.
 
-use crate::fixtures::{Controller, Desk, SOON, always, budget, condition, never, testbed, told_once};
 use std::collections::HashSet;
 
-use fivespot_api::{Phase, keys};
-use fivespot_testbed::provider::{Behaviour, Removal};
-use fivespot_testbed::wait::eventually;
-use fivespot_testbed::{TestNamespace, Testbed};
+use fivespot_api::{Phase, ScheduledMachineStatus};
+use fivespot_testbed::TestNamespace;
 use futures::future::join_all;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use kube::api::{DynamicObject, PostParams};
+use serde_json::json;
 
-/// A phase in which a machine stays until somebody asks for something else.
+use crate::fixtures::{
+    Children, TestMachine, always, assert_events_once, cluster_resource, condition, messages, never, request_reclaim,
+    scheduled_machine, setup, wait_for,
+};
+
+/// A state in which an object stays until another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// Its Cluster is paused.
+    /// The Cluster is paused.
     Pending,
     Active,
-    /// A budget lets its pod not go.
+    /// A PDB blocks the drain.
     ShuttingDown,
     Inactive,
     /// Disabled while it was Active.
@@ -26,16 +27,16 @@ enum Start {
     /// Disabled while it was Inactive.
     DisabledWithoutMachine,
     Terminated,
-    /// The provider does not let it go.
+    /// The provider does not remove the machine.
     EmergencyRemove,
-    /// There is no such Cluster.
+    /// The Cluster does not exist.
     Error,
-    /// Its spec became invalid while it was Active.
+    /// The spec became invalid while the object was Active.
     InvalidSpec,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
+enum Request {
     Delete,
     Kill,
     Revive,
@@ -45,279 +46,268 @@ enum Ask {
     Close,
 }
 
-/// What there is in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    Gone,
-    /// The phase, and a machine that runs.
-    With(Phase),
-    /// The phase, and nothing of a machine.
-    Without(Phase),
-    /// The phase, and a machine on its way out that does not get further.
-    Stuck(Phase),
+    /// The object and its children no longer exist.
+    Deleted,
+    /// In this phase, with a running machine.
+    Running(Phase),
+    /// In this phase, without children.
+    NoMachine(Phase),
+    /// In this phase, with a machine whose removal is blocked.
+    Blocked(Phase),
 }
 
-use End::{Gone, Stuck, With, Without};
+use End::{Blocked, Deleted, NoMachine, Running};
 
-/// Each phase, what is asked for, and where that ends. What a person asks for that is so already changes nothing.
-const TABLE: &[(Start, Ask, End)] = &[
-    (Start::Pending, Ask::Delete, Gone),
-    (Start::Pending, Ask::Kill, Without(Phase::Terminated)),
-    (Start::Pending, Ask::Revive, Without(Phase::Pending)),
-    (Start::Pending, Ask::Disable, Without(Phase::Disabled)),
-    (Start::Pending, Ask::Enable, Without(Phase::Pending)),
-    (Start::Pending, Ask::Open, Without(Phase::Pending)),
-    (Start::Pending, Ask::Close, Without(Phase::Inactive)),
-    (Start::Active, Ask::Delete, Gone),
-    (Start::Active, Ask::Kill, Without(Phase::Terminated)),
-    (Start::Active, Ask::Revive, With(Phase::Active)),
-    (Start::Active, Ask::Disable, With(Phase::Disabled)),
-    (Start::Active, Ask::Enable, With(Phase::Active)),
-    (Start::Active, Ask::Open, With(Phase::Active)),
-    (Start::Active, Ask::Close, Without(Phase::Inactive)),
-    (Start::ShuttingDown, Ask::Delete, Stuck(Phase::ShuttingDown)),
-    (Start::ShuttingDown, Ask::Kill, Without(Phase::Terminated)),
-    (Start::ShuttingDown, Ask::Revive, Stuck(Phase::ShuttingDown)),
-    (Start::ShuttingDown, Ask::Disable, With(Phase::Disabled)),
-    (Start::ShuttingDown, Ask::Enable, Stuck(Phase::ShuttingDown)),
-    (Start::ShuttingDown, Ask::Open, With(Phase::Active)),
-    (Start::ShuttingDown, Ask::Close, Stuck(Phase::ShuttingDown)),
-    (Start::Inactive, Ask::Delete, Gone),
-    (Start::Inactive, Ask::Kill, Without(Phase::Terminated)),
-    (Start::Inactive, Ask::Revive, Without(Phase::Inactive)),
-    (Start::Inactive, Ask::Disable, Without(Phase::Disabled)),
-    (Start::Inactive, Ask::Enable, Without(Phase::Inactive)),
-    (Start::Inactive, Ask::Open, With(Phase::Active)),
-    (Start::Inactive, Ask::Close, Without(Phase::Inactive)),
-    (Start::Disabled, Ask::Delete, Gone),
-    (Start::Disabled, Ask::Kill, Without(Phase::Terminated)),
-    (Start::Disabled, Ask::Revive, With(Phase::Disabled)),
-    (Start::Disabled, Ask::Disable, With(Phase::Disabled)),
-    (Start::Disabled, Ask::Enable, With(Phase::Active)),
-    (Start::Disabled, Ask::Open, With(Phase::Disabled)),
-    (Start::Disabled, Ask::Close, With(Phase::Disabled)),
-    (Start::DisabledWithoutMachine, Ask::Delete, Gone),
-    (Start::DisabledWithoutMachine, Ask::Kill, Without(Phase::Terminated)),
-    (Start::DisabledWithoutMachine, Ask::Revive, Without(Phase::Disabled)),
-    (Start::DisabledWithoutMachine, Ask::Disable, Without(Phase::Disabled)),
-    (Start::DisabledWithoutMachine, Ask::Enable, Without(Phase::Inactive)),
-    (Start::DisabledWithoutMachine, Ask::Open, Without(Phase::Disabled)),
-    (Start::DisabledWithoutMachine, Ask::Close, Without(Phase::Disabled)),
-    (Start::Terminated, Ask::Delete, Gone),
-    (Start::Terminated, Ask::Kill, Without(Phase::Terminated)),
-    (Start::Terminated, Ask::Revive, With(Phase::Active)),
-    (Start::Terminated, Ask::Disable, Without(Phase::Terminated)),
-    (Start::Terminated, Ask::Enable, Without(Phase::Terminated)),
-    (Start::Terminated, Ask::Open, Without(Phase::Terminated)),
-    (Start::Terminated, Ask::Close, Without(Phase::Terminated)),
-    (Start::EmergencyRemove, Ask::Delete, Stuck(Phase::EmergencyRemove)),
-    (Start::EmergencyRemove, Ask::Kill, Stuck(Phase::EmergencyRemove)),
-    (Start::EmergencyRemove, Ask::Revive, Stuck(Phase::EmergencyRemove)),
-    (Start::EmergencyRemove, Ask::Disable, Stuck(Phase::EmergencyRemove)),
-    (Start::EmergencyRemove, Ask::Enable, Stuck(Phase::EmergencyRemove)),
-    (Start::EmergencyRemove, Ask::Open, Stuck(Phase::EmergencyRemove)),
-    (Start::EmergencyRemove, Ask::Close, Stuck(Phase::EmergencyRemove)),
-    (Start::Error, Ask::Delete, Gone),
-    (Start::Error, Ask::Kill, Without(Phase::Terminated)),
-    (Start::Error, Ask::Revive, Without(Phase::Error)),
-    (Start::Error, Ask::Disable, Without(Phase::Disabled)),
-    (Start::Error, Ask::Enable, Without(Phase::Error)),
-    (Start::Error, Ask::Open, Without(Phase::Error)),
-    (Start::Error, Ask::Close, Without(Phase::Inactive)),
-    (Start::InvalidSpec, Ask::Delete, Gone),
-    (Start::InvalidSpec, Ask::Kill, Without(Phase::Terminated)),
-    (Start::InvalidSpec, Ask::Revive, With(Phase::Error)),
-    (Start::InvalidSpec, Ask::Disable, With(Phase::Disabled)),
-    (Start::InvalidSpec, Ask::Enable, With(Phase::Error)),
-    (Start::InvalidSpec, Ask::Open, With(Phase::Active)),
-    (Start::InvalidSpec, Ask::Close, Without(Phase::Inactive)),
+/// A request for what is already the case changes nothing.
+const MATRIX: &[(Start, Request, End)] = &[
+    (Start::Pending, Request::Delete, Deleted),
+    (Start::Pending, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::Pending, Request::Revive, NoMachine(Phase::Pending)),
+    (Start::Pending, Request::Disable, NoMachine(Phase::Disabled)),
+    (Start::Pending, Request::Enable, NoMachine(Phase::Pending)),
+    (Start::Pending, Request::Open, NoMachine(Phase::Pending)),
+    (Start::Pending, Request::Close, NoMachine(Phase::Inactive)),
+    (Start::Active, Request::Delete, Deleted),
+    (Start::Active, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::Active, Request::Revive, Running(Phase::Active)),
+    (Start::Active, Request::Disable, Running(Phase::Disabled)),
+    (Start::Active, Request::Enable, Running(Phase::Active)),
+    (Start::Active, Request::Open, Running(Phase::Active)),
+    (Start::Active, Request::Close, NoMachine(Phase::Inactive)),
+    (Start::ShuttingDown, Request::Delete, Blocked(Phase::ShuttingDown)),
+    (Start::ShuttingDown, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::ShuttingDown, Request::Revive, Blocked(Phase::ShuttingDown)),
+    (Start::ShuttingDown, Request::Disable, Running(Phase::Disabled)),
+    (Start::ShuttingDown, Request::Enable, Blocked(Phase::ShuttingDown)),
+    (Start::ShuttingDown, Request::Open, Running(Phase::Active)),
+    (Start::ShuttingDown, Request::Close, Blocked(Phase::ShuttingDown)),
+    (Start::Inactive, Request::Delete, Deleted),
+    (Start::Inactive, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::Inactive, Request::Revive, NoMachine(Phase::Inactive)),
+    (Start::Inactive, Request::Disable, NoMachine(Phase::Disabled)),
+    (Start::Inactive, Request::Enable, NoMachine(Phase::Inactive)),
+    (Start::Inactive, Request::Open, Running(Phase::Active)),
+    (Start::Inactive, Request::Close, NoMachine(Phase::Inactive)),
+    (Start::Disabled, Request::Delete, Deleted),
+    (Start::Disabled, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::Disabled, Request::Revive, Running(Phase::Disabled)),
+    (Start::Disabled, Request::Disable, Running(Phase::Disabled)),
+    (Start::Disabled, Request::Enable, Running(Phase::Active)),
+    (Start::Disabled, Request::Open, Running(Phase::Disabled)),
+    (Start::Disabled, Request::Close, Running(Phase::Disabled)),
+    (Start::DisabledWithoutMachine, Request::Delete, Deleted),
+    (Start::DisabledWithoutMachine, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::DisabledWithoutMachine, Request::Revive, NoMachine(Phase::Disabled)),
+    (Start::DisabledWithoutMachine, Request::Disable, NoMachine(Phase::Disabled)),
+    (Start::DisabledWithoutMachine, Request::Enable, NoMachine(Phase::Inactive)),
+    (Start::DisabledWithoutMachine, Request::Open, NoMachine(Phase::Disabled)),
+    (Start::DisabledWithoutMachine, Request::Close, NoMachine(Phase::Disabled)),
+    (Start::Terminated, Request::Delete, Deleted),
+    (Start::Terminated, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::Terminated, Request::Revive, Running(Phase::Active)),
+    (Start::Terminated, Request::Disable, NoMachine(Phase::Terminated)),
+    (Start::Terminated, Request::Enable, NoMachine(Phase::Terminated)),
+    (Start::Terminated, Request::Open, NoMachine(Phase::Terminated)),
+    (Start::Terminated, Request::Close, NoMachine(Phase::Terminated)),
+    (Start::EmergencyRemove, Request::Delete, Blocked(Phase::EmergencyRemove)),
+    (Start::EmergencyRemove, Request::Kill, Blocked(Phase::EmergencyRemove)),
+    (Start::EmergencyRemove, Request::Revive, Blocked(Phase::EmergencyRemove)),
+    (Start::EmergencyRemove, Request::Disable, Blocked(Phase::EmergencyRemove)),
+    (Start::EmergencyRemove, Request::Enable, Blocked(Phase::EmergencyRemove)),
+    (Start::EmergencyRemove, Request::Open, Blocked(Phase::EmergencyRemove)),
+    (Start::EmergencyRemove, Request::Close, Blocked(Phase::EmergencyRemove)),
+    (Start::Error, Request::Delete, Deleted),
+    (Start::Error, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::Error, Request::Revive, NoMachine(Phase::Error)),
+    (Start::Error, Request::Disable, NoMachine(Phase::Disabled)),
+    (Start::Error, Request::Enable, NoMachine(Phase::Error)),
+    (Start::Error, Request::Open, NoMachine(Phase::Error)),
+    (Start::Error, Request::Close, NoMachine(Phase::Inactive)),
+    (Start::InvalidSpec, Request::Delete, Deleted),
+    (Start::InvalidSpec, Request::Kill, NoMachine(Phase::Terminated)),
+    (Start::InvalidSpec, Request::Revive, Running(Phase::Error)),
+    (Start::InvalidSpec, Request::Disable, Running(Phase::Disabled)),
+    (Start::InvalidSpec, Request::Enable, Running(Phase::Error)),
+    (Start::InvalidSpec, Request::Open, Running(Phase::Active)),
+    (Start::InvalidSpec, Request::Close, NoMachine(Phase::Inactive)),
 ];
 
 #[test]
-fn the_table_has_every_phase_with_everything_that_can_be_asked_for() {
-    let starts: HashSet<String> = TABLE.iter().map(|(start, _, _)| format!("{start:?}")).collect();
-    let asks: HashSet<String> = TABLE.iter().map(|(_, ask, _)| format!("{ask:?}")).collect();
-    let rows: HashSet<String> = TABLE.iter().map(|(start, ask, _)| format!("{start:?} {ask:?}")).collect();
-    assert_eq!(rows.len(), starts.len() * asks.len());
-    assert_eq!(rows.len(), TABLE.len());
+fn matrix_is_complete() {
+    let starts: HashSet<String> = MATRIX.iter().map(|(start, _, _)| format!("{start:?}")).collect();
+    let requests: HashSet<String> = MATRIX.iter().map(|(_, request, _)| format!("{request:?}")).collect();
+    let rows: HashSet<String> = MATRIX.iter().map(|(start, request, _)| format!("{start:?} {request:?}")).collect();
+    assert_eq!(rows.len(), starts.len() * requests.len());
+    assert_eq!(rows.len(), MATRIX.len());
     for phase in Phase::ALL {
-        assert!(starts.contains(phase.as_str()), "{phase} is no start");
+        assert!(starts.contains(phase.as_str()), "the matrix does not start from {phase}");
     }
 }
 
 #[tokio::test]
-async fn every_phase_ends_where_the_design_says_whatever_is_asked_for() {
-    let testbed = testbed().await;
-    let test = testbed.namespace("phases").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    paused_cluster(&test).await;
-    let controller = Controller::start_in(testbed, &test).await;
-    controller.ready().await;
-    // A few at a time: there are only so many cores.
-    for some in TABLE.chunks(32) {
-        join_all(some.iter().map(|row| one(testbed, &test, *row))).await;
+async fn every_request_ends_as_designed() {
+    let (ns, controller) = setup("phases").await;
+    create_paused_cluster(&ns).await;
+    controller.wait_until_ready().await;
+    // In chunks, because the machines share a few cores.
+    for rows in MATRIX.chunks(32) {
+        join_all(rows.iter().map(|row| run(&ns, *row))).await;
     }
-    test.close().await;
+    ns.close().await;
 }
 
-async fn one(testbed: &Testbed, test: &TestNamespace, (start, ask, end): (Start, Ask, End)) {
-    let name = format!("{start:?}-{ask:?}").to_lowercase();
-    let desk = Desk::new(test, &name);
-    begin(testbed, &desk, start).await;
-    let before = desk.get().await.metadata.generation;
-    match ask {
-        Ask::Delete => desk.delete().await,
-        Ask::Kill => desk.edit(&json!({ "spec": { "killSwitch": true } })).await,
-        Ask::Revive => desk.edit(&json!({ "spec": { "killSwitch": false } })).await,
-        Ask::Disable => desk.edit(&json!({ "spec": { "schedule": { "enabled": false } } })).await,
-        Ask::Enable => desk.edit(&json!({ "spec": { "schedule": { "enabled": true } } })).await,
-        Ask::Open => desk.reschedule(&always()).await,
-        Ask::Close => desk.reschedule(&never()).await,
+async fn run(ns: &TestNamespace, (start, request, end): (Start, Request, End)) {
+    let name = format!("{start:?}-{request:?}").to_lowercase();
+    let sm = reach(ns, &name, start).await;
+    let generation = sm.get().await.metadata.generation;
+    match request {
+        Request::Delete => sm.delete().await,
+        Request::Kill => sm.set_kill_switch(true).await,
+        Request::Revive => sm.set_kill_switch(false).await,
+        Request::Disable => sm.set_enabled(false).await,
+        Request::Enable => sm.set_enabled(true).await,
+        Request::Open => sm.set_schedule(&always()).await,
+        Request::Close => sm.set_schedule(&never()).await,
     }
-    if let (Ask::Delete, Stuck(_)) = (ask, end) {
-        assert!(desk.get().await.metadata.generation > before, "{name}: nothing could be waited for");
+    if let (Request::Delete, Blocked(_)) = (request, end) {
+        // `wait_until_settled` relies on it.
+        assert!(sm.get().await.metadata.generation > generation, "{name}: a deletion is not a new generation");
     }
     match end {
-        Gone => {
-            desk.is_gone().await;
-            assert_eq!(desk.children().await, (false, false, false), "{name}");
+        Deleted => {
+            sm.wait_until_deleted().await;
+            assert_eq!(sm.children().await, Children::NONE, "{name}");
         }
-        With(phase) => {
-            let status = seen(&desk, phase).await;
-            assert_eq!(desk.children().await, (true, true, true), "{name}");
-            let machine = desk.machine().await.unwrap();
+        Running(phase) => {
+            let status = wait_until_settled(&sm, phase).await;
+            assert_eq!(sm.children().await, Children::ALL, "{name}");
+            let machine = sm.machine().await.unwrap();
             assert!(machine.metadata.deletion_timestamp.is_none(), "{name}");
-            assert!(
-                !machine.metadata.annotations.unwrap_or_default().keys().any(|it| it.contains("exclude")),
-                "{name}"
-            );
+            let annotations = machine.metadata.annotations.unwrap_or_default();
+            assert!(!annotations.keys().any(|key| key.contains("exclude")), "{name}: {annotations:?}");
             assert!(status.shutdown_started_at.is_none(), "{name}: {status:#?}");
-            eventually(&format!("{name}: its Node takes pods"), SOON, async || {
-                desk.nodes().get(&desk.node_name()).await.is_ok_and(|it| it.spec.unwrap().unschedulable != Some(true))
+            wait_for(&format!("{name}: the Node is schedulable"), async || {
+                sm.nodes().get(&sm.node_name()).await.is_ok_and(|it| it.spec.unwrap().unschedulable != Some(true))
             })
             .await;
         }
-        Without(phase) => {
-            let status = seen(&desk, phase).await;
-            assert_eq!(desk.children().await, (false, false, false), "{name}");
+        NoMachine(phase) => {
+            let status = wait_until_settled(&sm, phase).await;
+            assert_eq!(sm.children().await, Children::NONE, "{name}");
             assert!(status.machine_ref.is_none() && status.bootstrap_ref.is_none(), "{name}: {status:#?}");
             assert!(status.node_ref.is_none() && status.shutdown_started_at.is_none(), "{name}: {status:#?}");
         }
-        Stuck(phase) => {
-            seen(&desk, phase).await;
-            assert!(desk.machine().await.is_some(), "{name}");
+        Blocked(phase) => {
+            wait_until_settled(&sm, phase).await;
+            assert!(sm.machine().await.is_some(), "{name}");
         }
     }
-    finish(testbed, &desk, start, ask).await;
+    unblock_and_check(&sm, start, request).await;
 }
 
-/// Waits for the phase, as an answer to the spec as it is now.
-async fn seen(desk: &Desk<'_>, phase: Phase) -> fivespot_api::ScheduledMachineStatus {
-    eventually(&format!("{} is {phase} for good", desk.name), SOON, async || {
-        let object = desk.get().await;
-        let status = object.status.clone().unwrap_or_default();
-        // A deletion counts as an edit: the API server gives the object a new generation.
-        let answered = status.observed_generation == object.metadata.generation;
-        if answered && status.phase == Some(phase) { Ok(status) } else { Err(json!(status)) }
+/// Waits until the object is in this phase and the status reflects the current generation. A deletion is a new
+/// generation, too.
+async fn wait_until_settled(sm: &TestMachine<'_>, phase: Phase) -> ScheduledMachineStatus {
+    wait_for(&format!("{} settles in {phase}", sm.name), async || {
+        let object = sm.get().await;
+        let status = object.status.unwrap_or_default();
+        let is_current = status.observed_generation == object.metadata.generation;
+        if is_current && status.phase == Some(phase) { Ok(status) } else { Err(json!(status)) }
     })
     .await
 }
 
-async fn begin(testbed: &Testbed, desk: &Desk<'_>, start: Start) {
-    let long = json!({ "nodeDrainTimeout": "1h", "gracefulShutdownTimeout": "1h" });
+/// Creates an object and brings it into a state.
+async fn reach<'a>(ns: &'a TestNamespace, name: &str, start: Start) -> TestMachine<'a> {
+    let new = scheduled_machine(ns, name);
     match start {
         Start::Pending => {
-            desk.create(&always(), &json!({ "clusterName": "paused" })).await;
-            desk.reaches(Phase::Pending).await;
+            let sm = new.cluster("paused").create().await;
+            sm.wait_for_phase(Phase::Pending).await;
+            sm
         }
-        Start::Active => {
-            desk.create(&always(), &json!({})).await;
-            desk.runs().await;
-        }
+        Start::Active => new.create_running().await,
         Start::ShuttingDown => {
-            desk.create(&always(), &long).await;
-            desk.runs().await;
-            desk.pod(desk.name, &json!({ "held-in": desk.name })).await;
-            budget(&desk.test.client, &desk.test.name, desk.name, &json!({ "held-in": desk.name })).await;
-            desk.reschedule(&never()).await;
-            desk.until("held", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
+            let sm = new.long_timeouts().create_running().await;
+            sm.create_blocked_pod(name).await;
+            sm.set_schedule(&never()).await;
+            sm.wait_for_message(messages::BLOCKED_BY_PDB).await;
+            sm
         }
         Start::Inactive => {
-            desk.create(&never(), &json!({})).await;
-            desk.reaches(Phase::Inactive).await;
+            let sm = new.schedule(never()).create().await;
+            sm.wait_for_phase(Phase::Inactive).await;
+            sm
         }
         Start::Disabled => {
-            desk.create(&always(), &json!({})).await;
-            desk.runs().await;
-            desk.edit(&json!({ "spec": { "schedule": { "enabled": false } } })).await;
-            desk.reaches(Phase::Disabled).await;
+            let sm = new.create_running().await;
+            sm.set_enabled(false).await;
+            sm.wait_for_phase(Phase::Disabled).await;
+            sm
         }
         Start::DisabledWithoutMachine => {
-            let mut schedule = never();
-            schedule["enabled"] = json!(false);
-            desk.create(&schedule, &json!({})).await;
-            desk.reaches(Phase::Disabled).await;
+            let sm = new.schedule(never()).disabled().create().await;
+            sm.wait_for_phase(Phase::Disabled).await;
+            sm
         }
         Start::Terminated => {
-            desk.create(&always(), &json!({ "killSwitch": true })).await;
-            desk.reaches(Phase::Terminated).await;
+            let sm = new.kill_switch().create().await;
+            sm.wait_for_phase(Phase::Terminated).await;
+            sm
         }
         Start::EmergencyRemove => {
-            let stays = Behaviour { removal: Removal::Never, ..Behaviour::default() };
-            testbed.fleet().await.provider.behave_for(&desk.test.name, &format!("{}-infra", desk.name), stays);
-            desk.create(&always(), &json!({ "killIfCommands": ["idea"] })).await;
-            desk.runs().await;
-            let request = json!({ "metadata": { "annotations": {
-                keys::RECLAIM_REQUESTED_ANNOTATION: "true", keys::RECLAIM_REASON_ANNOTATION: "process-match: idea",
-            } } });
-            desk.nodes().patch(&desk.node_name(), &PatchParams::default(), &Patch::Merge(&request)).await.unwrap();
-            desk.until("reclaimed", |it| {
-                it.phase == Some(Phase::EmergencyRemove) && it.reclaim.as_ref().is_some_and(|it| it.schedule_disabled)
+            let sm = new.kill_if_command("java").create().await;
+            sm.block_removal().await;
+            sm.wait_until_running().await;
+            request_reclaim(&sm).await;
+            sm.wait_until("reclaimed", |status| {
+                status.phase == Some(Phase::EmergencyRemove)
+                    && status.reclaim.as_ref().is_some_and(|reclaim| reclaim.schedule_disabled)
             })
             .await;
+            sm
         }
         Start::Error => {
-            desk.create(&always(), &json!({ "clusterName": "nowhere" })).await;
-            let status = desk.reaches(Phase::Error).await;
-            assert_eq!(condition(&status, "ReferencesValid"), ("False".into(), "ClusterNotFound".into()));
+            let sm = new.cluster("missing").create().await;
+            let status = sm.wait_for_phase(Phase::Error).await;
+            assert_eq!(condition(&status, "ReferencesValid"), ("False", "ClusterNotFound"));
+            sm
         }
         Start::InvalidSpec => {
-            desk.create(&always(), &json!({})).await;
-            desk.runs().await;
-            desk.reschedule(&json!({ "cron": "0 0 31 2-1 *" })).await;
-            let status = desk.reaches(Phase::Error).await;
-            assert_eq!(condition(&status, "Ready"), ("False".into(), "InvalidSpec".into()));
-            assert_eq!(condition(&status, "Scheduled"), ("False".into(), "InvalidSchedule".into()));
-            assert_eq!(desk.children().await, (true, true, true));
+            let sm = new.create_running().await;
+            sm.set_schedule(&json!({ "cron": "0 0 31 2-1 *" })).await;
+            let status = sm.wait_for_phase(Phase::Error).await;
+            assert_eq!(condition(&status, "Ready"), ("False", "InvalidSpec"));
+            assert_eq!(condition(&status, "Scheduled"), ("False", "InvalidSchedule"));
+            assert_eq!(sm.children().await, Children::ALL);
+            sm
         }
     }
 }
 
-/// What was held is let go, and ends as it should have.
-async fn finish(testbed: &Testbed, desk: &Desk<'_>, start: Start, ask: Ask) {
-    match (start, ask) {
-        (Start::ShuttingDown, Ask::Delete) => {
-            desk.test.api::<PodDisruptionBudget>().delete(desk.name, &DeleteParams::default()).await.unwrap();
-            desk.is_gone().await;
-            assert_eq!(desk.children().await, (false, false, false));
+/// Removes what blocked the start state, and checks that the request completes.
+async fn unblock_and_check(sm: &TestMachine<'_>, start: Start, request: Request) {
+    match (start, request) {
+        (Start::ShuttingDown, Request::Delete) => {
+            sm.unblock_pod(&sm.name).await;
+            sm.wait_until_deleted().await;
+            assert_eq!(sm.children().await, Children::NONE);
         }
-        (Start::ShuttingDown, Ask::Open) => {
-            told_once(desk, &["TakenBack"]).await;
-        }
+        (Start::ShuttingDown, Request::Open) => assert_events_once(sm, &["ShutdownCancelled"]).await,
         (Start::EmergencyRemove, _) => {
-            let infra = format!("{}-infra", desk.name);
-            testbed.fleet().await.provider.behave_for(&desk.test.name, &infra, Behaviour::default());
-            match ask {
-                Ask::Delete => desk.is_gone().await,
-                Ask::Kill => drop(desk.reaches(Phase::Terminated).await),
-                // A later edit by a person wins over the reclaim.
-                Ask::Enable => drop(desk.runs().await),
-                Ask::Revive | Ask::Disable | Ask::Open | Ask::Close => {
-                    let status = desk.reaches(Phase::Disabled).await;
-                    let why = "EmergencyReclaimDisabledSchedule";
-                    assert_eq!(condition(&status, "Scheduled"), ("False".into(), why.into()));
-                    assert!(!desk.get().await.spec.schedule.enabled);
-                    assert_eq!(desk.children().await, (false, false, false));
+            sm.unblock_removal().await;
+            match request {
+                Request::Delete => sm.wait_until_deleted().await,
+                Request::Kill => drop(sm.wait_for_phase(Phase::Terminated).await),
+                // A later edit by a user overrides the reclaim.
+                Request::Enable => drop(sm.wait_until_running().await),
+                Request::Revive | Request::Disable | Request::Open | Request::Close => {
+                    let status = sm.wait_for_phase(Phase::Disabled).await;
+                    assert_eq!(condition(&status, "Scheduled"), ("False", "EmergencyReclaimDisabledSchedule"));
+                    assert!(!sm.get().await.spec.schedule.enabled);
+                    assert_eq!(sm.children().await, Children::NONE);
                 }
             }
         }
@@ -325,14 +315,11 @@ async fn finish(testbed: &Testbed, desk: &Desk<'_>, start: Start, ask: Ask) {
     }
 }
 
-/// A Cluster that takes no machine for now. Nobody needs it to be more than that.
-async fn paused_cluster(test: &TestNamespace) {
-    let resource =
-        kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    let spec: Value = json!({ "spec": {
+/// Creates a paused Cluster without infrastructure: no Machine is ever created in it.
+async fn create_paused_cluster(ns: &TestNamespace) {
+    let cluster = DynamicObject::new("paused", &cluster_resource()).data(json!({ "spec": {
         "paused": true,
         "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "RemoteCluster", "name": "paused" },
-    } });
-    let cluster = kube::api::DynamicObject::new("paused", &resource).data(spec);
-    test.dynamic_api(&resource).create(&PostParams::default(), &cluster).await.unwrap();
+    } }));
+    ns.dynamic_api(&cluster_resource()).create(&PostParams::default(), &cluster).await.unwrap();
 }

@@ -1,147 +1,176 @@
-//! The process: how it starts, how it says that it is well, and how it ends.
+//! The controller process: start, health endpoints, SIGTERM, RBAC and arguments.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fivespot_api::{Phase, keys};
 use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::process::Signal;
-use fivespot_testbed::wait::eventually;
-use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
+use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
-use crate::fixtures::{CONTROLLER, Controller, Desk, SOON, always, budget, never, testbed};
-
-/// What an HTTP server on this host answers: the status line, and all of it.
-pub(crate) async fn get(port: u16, path: &str) -> (String, String) {
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    (answer.lines().next().unwrap_or_default().to_owned(), answer)
-}
+use crate::fixtures::{
+    CONTROLLER_USER, Controller, Endpoint, LogLine, TestMachine, always, create_pdb, messages, namespace_with_cluster,
+    never, scheduled_machine, testbed, wait_for,
+};
 
 #[tokio::test]
-async fn without_an_api_server_it_is_alive_and_not_ready() {
+async fn alive_but_not_ready_without_valid_token() {
     let testbed = testbed().await;
-    let nowhere = testbed.control_plane().admin().with_token("none");
-    let controller = Controller::start_as(testbed, &nowhere, &[]);
-    let health = controller.port("health").await;
-    assert!(get(health, "/health").await.0.contains("200"));
-    assert!(get(health, "/ready").await.0.contains("503"));
+    let access = testbed.control_plane().admin().with_token("invalid");
+    let controller = Controller::start_as(testbed, &access, &[]);
+    assert_eq!(controller.get(Endpoint::Health, "/health").await.code, 200);
+    assert_eq!(controller.get(Endpoint::Health, "/ready").await.code, 503);
+}
+
+/// Forwards TCP connections to an API server and counts them.
+struct CountingRelay {
+    server: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl CountingRelay {
+    async fn start(upstream: &Access) -> Self {
+        let upstream = upstream.server().strip_prefix("https://").unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("https://{}", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let mut server = TcpStream::connect(&upstream).await.unwrap();
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+            }
+        });
+        CountingRelay { server, connections }
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
 }
 
 #[tokio::test]
-async fn while_the_api_server_hangs_at_the_start_it_is_alive_and_asks_again() {
+async fn alive_and_retrying_while_api_server_hangs() {
     let options = ControlPlaneOptions::named("hangs").without_controller_manager().without_scheduler();
     let plane = ControlPlane::start(options).await.unwrap();
+    let relay = CountingRelay::start(plane.admin()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, plane.admin().kubeconfig().replace(plane.admin().server(), &relay.server)).unwrap();
     plane.signal_api_server(Signal::STOP).unwrap();
-    let controller = Controller::start_as(testbed().await, plane.admin(), &[]);
-    let health = controller.port("health").await;
-    eventually("it has asked twice", SOON, async || {
-        let alive = get(health, "/health").await;
-        assert!(alive.0.contains("200"), "{}: {}", alive.1, controller.log());
-        assert!(get(health, "/ready").await.0.contains("503"));
-        controller.log().matches("the API server does not answer: waiting for it").count() >= 2
+    let controller = Controller::start_with_kubeconfig(testbed().await, &kubeconfig, &[]);
+    wait_for("the controller has retried", async || {
+        let health = controller.get(Endpoint::Health, "/health").await;
+        assert_eq!(health.code, 200, "{}: {}", health.body, controller.log());
+        assert_eq!(controller.get(Endpoint::Health, "/ready").await.code, 503);
+        relay.connections() >= 2
     })
     .await;
-    // One that is told to stop does not wait for an answer.
-    let mut another = Controller::start_as(testbed().await, plane.admin(), &[]);
-    another.port("health").await;
-    another.signal(Signal::TERM);
-    assert_eq!(another.ended().await.code(), Some(0));
-    assert!(!another.log().contains("does not answer"), "{}", another.log());
+
+    // SIGTERM does not wait for the request: one that times out is logged as a warning.
+    let mut stopped = Controller::start_as(testbed().await, plane.admin(), &[]);
+    stopped.port(Endpoint::Health).await;
+    assert_eq!(stopped.stop().await.code(), Some(0));
+    assert!(!stopped.log_lines().iter().any(LogLine::is_warning_or_error), "{}", stopped.log());
+
     plane.signal_api_server(Signal::CONT).unwrap();
-    eventually("it has got an answer", SOON, async || controller.log().contains("Cluster API is not installed")).await;
+    wait_for("the API server answers the discovery request", async || {
+        let metrics = controller.metrics().await;
+        let answered = |code: u16| {
+            metrics.contains(&format!(
+                "fivespot_api_requests_total{{verb=\"get\",resource=\"discovery\",code=\"{code}\"}}"
+            ))
+        };
+        if answered(200) || answered(404) { Ok(()) } else { Err(metrics) }
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn told_to_stop_it_ends_in_order() {
+async fn sigterm_exits_zero_and_next_process_continues() {
     let testbed = testbed().await;
-    let test = testbed.namespace("stop").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    let mut controller = Controller::start_in(testbed, &test).await;
-    controller.ready().await;
+    let ns = namespace_with_cluster("sigterm").await;
+    let mut controller = Controller::start(testbed, &ns).await;
+    controller.wait_until_ready().await;
     let names: Vec<String> = (0..20).map(|it| format!("desk-{it}")).collect();
     for name in &names {
-        Desk::new(&test, name).create(&always(), &json!({})).await;
+        scheduled_machine(&ns, name).create().await;
     }
-    controller.signal(Signal::TERM);
-    assert_eq!(controller.ended().await.code(), Some(0));
-    // Whatever it had begun, the next one finishes.
-    let _next = Controller::start_in(testbed, &test).await;
+    assert_eq!(controller.stop().await.code(), Some(0));
+    let _next = Controller::start(testbed, &ns).await;
     for name in &names {
-        Desk::new(&test, name).runs().await;
+        TestMachine::new(&ns, name).wait_until_running().await;
     }
-    test.close().await;
+    ns.close().await;
 }
 
 #[tokio::test]
-async fn it_is_never_refused_what_it_asks_for() {
+async fn shipped_rbac_allows_every_request() {
     let testbed = testbed().await;
-    let test = testbed.namespace("allowed").await;
-    testbed.cluster(&test, "edge").await.unwrap();
-    // Without a kubeconfig all that it does to Nodes and pods it does as itself.
-    test.api::<Secret>().delete("edge-kubeconfig", &DeleteParams::default()).await.unwrap();
-    let _controller = Controller::start_in(testbed, &test).await;
+    let ns = namespace_with_cluster("rbac").await;
+    // Without a kubeconfig the controller uses its own ServiceAccount for Nodes and pods.
+    ns.api::<Secret>().delete("edge-kubeconfig", &DeleteParams::default()).await.unwrap();
+    let _controller = Controller::start(testbed, &ns).await;
     let mark = testbed.audit().mark();
-    let desks = ["closed", "killed", "reclaimed", "deleted", "taken-back"].map(|name| Desk::new(&test, name));
-    for desk in &desks {
-        let taint = json!([{ "key": "example.com/lent", "effect": "NoSchedule" }]);
-        desk.create(&always(), &json!({ "killIfCommands": ["idea"], "nodeTaints": taint })).await;
+    let machines = ["closed", "killed", "reclaimed", "deleted", "cancelled"].map(|name| TestMachine::new(&ns, name));
+    for sm in &machines {
+        let taint = json!({ "key": "example.com/lent", "effect": "NoSchedule" });
+        scheduled_machine(&ns, &sm.name).kill_if_command("idea").node_taints(&[taint]).create().await;
     }
-    for desk in &desks {
-        desk.runs().await;
-        desk.pod(desk.name, &json!({ "held-in": desk.name })).await;
+    for sm in &machines {
+        sm.wait_until_running().await;
+        sm.create_pod(&sm.name).await;
     }
-    let [closed, killed, reclaimed, deleted, taken_back] = &desks;
-    budget(&test.client, &test.name, taken_back.name, &json!({ "held-in": taken_back.name })).await;
-    taken_back.reschedule(&never()).await;
-    taken_back.until("held", |it| it.message.as_ref().is_some_and(|it| it.contains("blocked by PDB"))).await;
-    taken_back.reschedule(&always()).await;
-    closed.reschedule(&never()).await;
-    killed.edit(&json!({ "spec": { "killSwitch": true } })).await;
+    let [closed, killed, reclaimed, deleted, cancelled] = &machines;
+    create_pdb(&ns.api(), &cancelled.name, &json!({ "app": cancelled.name })).await;
+    cancelled.set_schedule(&never()).await;
+    cancelled.wait_for_message(messages::BLOCKED_BY_PDB).await;
+    cancelled.set_schedule(&always()).await;
+    closed.set_schedule(&never()).await;
+    killed.set_kill_switch(true).await;
+    // A request needs neither a reason nor a time.
     let request = json!({ "metadata": { "annotations": { keys::RECLAIM_REQUESTED_ANNOTATION: "true" } } });
-    reclaimed.nodes().patch(&reclaimed.node_name(), &PatchParams::default(), &Patch::Merge(&request)).await.unwrap();
+    reclaimed.patch_node(&request).await;
     deleted.delete().await;
-    closed.reaches(Phase::Inactive).await;
-    killed.reaches(Phase::Terminated).await;
-    reclaimed.reaches(Phase::Disabled).await;
-    deleted.is_gone().await;
-    taken_back.runs().await;
-    testbed.audit().caught_up(&test.client).await;
-    let sent = testbed.audit().since(mark).by(CONTROLLER).filter(|it| it.uri.contains(&test.name));
+    closed.wait_for_phase(Phase::Inactive).await;
+    killed.wait_for_phase(Phase::Terminated).await;
+    reclaimed.wait_for_phase(Phase::Disabled).await;
+    deleted.wait_until_deleted().await;
+    cancelled.wait_until_running().await;
+    testbed.audit().caught_up(&ns.client).await;
+    let requests = testbed.audit().since(mark).by(CONTROLLER_USER);
+    let in_test = requests.clone().filter(|it| it.uri.contains(&ns.name));
     for (verb, target) in [("patch", "nodes"), ("create", "pods/eviction"), ("delete", "pods"), ("get", "secrets")] {
-        let done = sent.0.iter().any(|it| it.verb == verb && it.target() == target);
-        assert!(done, "{verb} {target} was not even tried");
+        let sent = in_test.0.iter().any(|it| it.verb == verb && it.target() == target);
+        assert!(sent, "the controller did not {verb} {target}");
     }
-    // Whatever has no namespace counts too; in one that is on its way out everybody is refused everything.
-    let here = |it: &AuditEntry| it.namespace.is_empty() || it.namespace == test.name;
-    let refused = testbed.audit().since(mark).by(CONTROLLER).filter(|it| it.code == 403 && here(it));
-    assert!(refused.is_empty(), "{refused:#?}");
-    test.close().await;
+    // Includes cluster-scoped requests. Other namespaces do not count: in a terminating one, creates are forbidden.
+    let counts = |it: &AuditEntry| it.namespace.is_empty() || it.namespace == ns.name;
+    let forbidden = requests.filter(|it| it.code == 403 && counts(it));
+    assert!(forbidden.is_empty(), "{forbidden:#?}");
+    ns.close().await;
 }
 
 #[test]
-fn bad_input_is_one_clear_line() {
-    for (arguments, told) in [
+fn invalid_arguments_print_one_error_line() {
+    for (args, expected) in [
         (&["--metrics-port", "many"][..], "--metrics-port"),
         (&["--log-format", "xml"], "--log-format"),
         (&["--max-concurrent-writes", "0"], "--max-concurrent-writes"),
         (&["--frobnicate"], "--frobnicate"),
-        (&["--health-port", "0", "--metrics-port", "0", "--log-format", "text"], "set KUBECONFIG"),
+        (&["--health-port", "0", "--metrics-port", "0", "--log-format", "text"], messages::SET_KUBECONFIG),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_5spot"))
-            .args(arguments)
-            .env("KUBECONFIG", "/nonexistent")
-            .output()
-            .unwrap();
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        let last = errors.lines().last().unwrap();
-        assert!(last.starts_with("error: ") && last.contains(told), "{arguments:?}: {errors}");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_5spot")).args(args).env("KUBECONFIG", "/nonexistent").output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        let last = stderr.lines().last().unwrap();
+        assert!(last.starts_with("error: ") && last.contains(expected), "{args:?}: {stderr}");
     }
 }
