@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Look once at what runs: exit code 0 for no match, 10 for one
+    /// ProbeResult once at what runs: exit code 0 for no match, 10 for one
     #[arg(long)]
     pub(crate) oneshot: bool,
 

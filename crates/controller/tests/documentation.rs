@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use fivespot_api::{Phase, conditions};
-use fivespot_planner::event::Reason;
+use fivespot_planner::events::Reason;
 
-const METRICS_SOURCE: &str = include_str!("../src/metrics.rs");
-const ENDPOINTS_SOURCE: &str = include_str!("../src/serve.rs");
+const METRICS_SOURCE: &str = include_str!("../src/runtime/metrics.rs");
+const ENDPOINTS_SOURCE: &str = include_str!("../src/runtime/health.rs");
 
 const LIFECYCLE: &str = "docs/concepts/lifecycle.md";
 const TROUBLESHOOTING: &str = "docs/how-to/troubleshoot-a-machine.md";

@@ -90,7 +90,7 @@ impl Scene {
     fn decided(&self) -> Plan {
         match decide(self.situation()) {
             Decision::Do(plan) => *plan,
-            Decision::Look(look) => panic!("{look:?} is not there to be seen"),
+            Decision::ProbeResult(look) => panic!("{look:?} is not there to be seen"),
         }
     }
 

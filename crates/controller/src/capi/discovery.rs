@@ -76,7 +76,7 @@ impl KindResolver {
             Err(DiscoveryError::KindNotFound { .. }) => {}
             resolved => return resolved,
         }
-        let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+        let Some((group, _)) = reference.api_version.split_once('/') else { return Err(not_found(reference)) };
         let operation = Operation::new("discover", format!("kind {} in any version of {group}", reference.kind));
         let group = match send(MANAGEMENT_TIMEOUT, operation, discovery::group(&self.client, group)).await {
             Ok(group) => group,
@@ -123,4 +123,68 @@ fn is_missing(error: &RequestError) -> bool {
 
 fn not_found(reference: &Ref) -> DiscoveryError {
     DiscoveryError::KindNotFound { kind: reference.kind.clone(), api_version: reference.api_version.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::http::header::CONTENT_TYPE;
+    use axum::routing::get;
+    use kube::Config;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const GROUP_UNDER_TEST: &str = "infrastructure.cluster.x-k8s.io";
+
+    /// A server with these versions; each has these namespaced kinds, or is listed and not served.
+    async fn resolver(versions: &[(&str, Option<&[&str]>)]) -> KindResolver {
+        let version_list: Vec<Value> = versions
+            .iter()
+            .map(|(version, _)| json!({ "groupVersion": format!("{GROUP_UNDER_TEST}/{version}"), "version": version }))
+            .collect();
+        let group = json!({ "name": GROUP_UNDER_TEST, "versions": version_list, "preferredVersion": version_list[0] });
+        let respond = |body: Value| get(async move || ([(CONTENT_TYPE, "application/json")], body.to_string()));
+        let mut router = Router::new().route("/apis", respond(json!({ "groups": [group] })));
+        for (version, kinds) in versions {
+            let Some(kinds) = kinds else { continue };
+            let resources: Vec<Value> = kinds
+                .iter()
+                .map(|kind| {
+                    let plural = format!("{}s", kind.to_lowercase());
+                    json!({ "name": plural, "kind": kind, "namespaced": true, "singularName": "", "verbs": ["get"] })
+                })
+                .collect();
+            let path = format!("/apis/{GROUP_UNDER_TEST}/{version}");
+            let group_version = format!("{GROUP_UNDER_TEST}/{version}");
+            router = router.route(&path, respond(json!({ "groupVersion": group_version, "resources": resources })));
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        KindResolver::new(Client::try_from(Config::new(url.parse().unwrap())).unwrap())
+    }
+
+    fn reference(version: &str, kind: &str) -> Ref {
+        let api_version = format!("{GROUP_UNDER_TEST}/{version}");
+        Ref { api_version, kind: kind.to_owned(), name: "desk-01-infra".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn kind_is_found_outside_the_preferred_version() {
+        let resolver = resolver(&[("v1beta2", Some(&["Other"])), ("v1beta1", Some(&["RemoteMachine"]))]).await;
+        let removed = reference("v1alpha1", "RemoteMachine");
+        assert!(matches!(resolver.resolve(&removed).await, Err(DiscoveryError::KindNotFound { .. })));
+        let resolved = resolver.resolve_any_version(&removed).await.unwrap();
+        assert_eq!((resolved.version.as_str(), resolved.plural.as_str()), ("v1beta1", "remotemachines"));
+        let unknown = resolver.resolve_any_version(&reference("v1alpha1", "Unknown")).await;
+        assert!(matches!(unknown, Err(DiscoveryError::KindNotFound { .. })));
+    }
+
+    #[tokio::test]
+    async fn version_removed_during_discovery_is_no_missing_kind() {
+        let resolver = resolver(&[("v1beta2", None), ("v1beta1", Some(&["RemoteMachine"]))]).await;
+        let result = resolver.resolve_any_version(&reference("v1alpha1", "RemoteMachine")).await;
+        assert!(matches!(result, Err(DiscoveryError::Request(_))), "{result:?}");
+    }
 }

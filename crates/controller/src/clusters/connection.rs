@@ -47,7 +47,7 @@ impl std::fmt::Display for ClusterKey {
     }
 }
 
-/// What connections share.
+/// What every connection needs.
 #[derive(Clone)]
 pub(crate) struct ConnectionDeps {
     /// The management cluster, which has the kubeconfig Secrets.
@@ -149,7 +149,7 @@ impl ClusterConnection {
         true
     }
 
-    /// A request got no response. A request that was sent over an earlier connection says nothing about the current one.
+    /// Gives the connection up because a request got no response, unless the request was sent over an earlier connection.
     pub(super) fn suspect(&self, nodes: &Arc<NodeCache>) {
         if matches!(&*self.shared.state.lock(), ConnectionState::Connected(current) if Arc::ptr_eq(current, nodes)) {
             self.shared.suspected.notify_one();
@@ -266,28 +266,43 @@ impl Shared {
         // A suspicion from before was about an earlier connection.
         let _ = self.suspected.notified().now_or_never();
         self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
-        loop {
+        let reason = loop {
             tokio::select! {
                 event = stream.next() => match event {
                     Some(Ok(event)) => nodes.apply_watch_event(event),
-                    Some(Err(_)) | None => break,
+                    Some(Err(error)) => break describe_watch_error(&error),
+                    None => break "server closed the watch".to_owned(),
                 },
-                () = self.suspected.notified() => break,
-                () = self.node_missing.notified() => match self.node_source().await {
-                    // Queue the objects again that were told `Connecting` while the Secret was read.
-                    Ok(NodeSource::WorkloadCluster { kubeconfig: current }) if current == kubeconfig => {
-                        self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
+                () = self.suspected.notified() => break "no response to a request".to_owned(),
+                () = self.node_missing.notified() => {
+                    if !self.is_current(kubeconfig).await {
+                        break "kubeconfig changed".to_owned();
                     }
-                    // A connection that works is kept although the management cluster does not respond.
-                    Err(KubeconfigError::Unreadable(_)) => {
-                        self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
-                    }
-                    Ok(_) | Err(_) => break,
+                    // Queues the objects whose lookup returned `Connecting` while the Secret was read.
+                    self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
                 },
             }
-        }
+        };
+        tracing::info!(cluster = %self.cluster, reason, "Lost connection to workload cluster");
         // From here on the cached Nodes are outdated.
         self.set_state(ConnectionState::Connecting);
+    }
+
+    /// Whether the Secret still contains this kubeconfig, as far as can be determined: a connection that works is not given
+    /// up because the management cluster does not respond.
+    async fn is_current(&self, kubeconfig: &[u8]) -> bool {
+        match self.node_source().await {
+            Ok(NodeSource::WorkloadCluster { kubeconfig: current }) => current == kubeconfig,
+            Err(KubeconfigError::Unreadable(_)) => true,
+            Ok(NodeSource::ManagementCluster)
+            | Err(
+                KubeconfigError::Forbidden { .. }
+                | KubeconfigError::Required { .. }
+                | KubeconfigError::Deleted { .. }
+                | KubeconfigError::MissingKey { .. }
+                | KubeconfigError::Invalid { .. },
+            ) => false,
+        }
     }
 
     /// Changes the state and queues all subscribers.

@@ -30,7 +30,7 @@ use nodes::NodeCache;
 /// All workload clusters in use.
 pub(crate) struct WorkloadClusters {
     deps: ConnectionDeps,
-    /// The Nodes of the management cluster, shared by all Clusters that are it.
+    /// The Nodes of the management cluster, shared by all Clusters without a kubeconfig.
     management_nodes: Arc<Mutex<Weak<NodeCache>>>,
     state: Mutex<State>,
 }
@@ -63,7 +63,7 @@ impl WorkloadClusters {
         match connection.state() {
             ConnectionState::Connecting => NodeLookup::Connecting,
             ConnectionState::Unreachable(cause) => NodeLookup::Unreachable(cause),
-            // Only the watch of the management cluster can fail here; once synced, its last state counts.
+            // Only the management cluster is connected before it is synced. Once it is, its last known state counts.
             ConnectionState::Connected(nodes) if !nodes.is_ready() => {
                 nodes.watch_error().map_or(NodeLookup::Connecting, |error| {
                     NodeLookup::Unreachable(format!("cannot watch the Nodes of the management cluster: {error}"))
@@ -181,7 +181,7 @@ impl WorkloadClient {
         self.nodes.apply_write_response(node);
     }
 
-    /// Sends a request. If there is no response, the connection is checked; a rejected request is a response.
+    /// Sends a request. If there is no response, the connection is given up and established again.
     pub(crate) async fn send<T>(
         &self,
         operation: Operation,

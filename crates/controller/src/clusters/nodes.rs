@@ -33,7 +33,7 @@ pub(super) struct NodeCache {
     watch_error: Mutex<Option<String>>,
     /// The agent configurations of this cluster and their watch, once an object needs them.
     agent_config: OnceLock<(Arc<AgentConfigCache>, AbortOnDropHandle<()>)>,
-    /// The subscribers of every Cluster that is this cluster.
+    /// The subscribers of every Cluster whose Nodes are here.
     subscribers: Mutex<Vec<SharedSubscribers>>,
 }
 

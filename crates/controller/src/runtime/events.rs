@@ -29,7 +29,7 @@ const MAX_NOTE_LEN: usize = 1024;
 const QUEUE_LEN: usize = 10_000;
 /// How long an event is held back if no other follows: the write that it reports may be followed by an urgent one.
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
-/// How long an event waits for a free write slot, and how often it checks. It takes no slot itself.
+/// How long an event waits for a free write slot, and how often it checks. It acquires none itself.
 const MAX_WRITE_WAIT: Duration = Duration::from_secs(1);
 const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -94,7 +94,7 @@ impl EventPublisher {
         }
         KubeEvent {
             metadata: ObjectMeta {
-                // Unique like the names that client-go generates: object, and nanoseconds; the reason is for readers.
+                // Nanoseconds make the name unique, as in the names that client-go generates.
                 name: Some(format!(
                     "{}.{}.{:x}",
                     label_value(&object.name_any()),
@@ -131,7 +131,7 @@ async fn create(client: &Client, event: &KubeEvent) {
 
 #[cfg(test)]
 mod tests {
-    use fivespot_planner::event::Reason;
+    use fivespot_planner::events::Reason;
     use futures::FutureExt as _;
     use kube::Config;
 
@@ -154,7 +154,7 @@ mod tests {
         let event = Event::new(Reason::MachineCreated, "Created Machine desk-01-machine");
         publisher.publish(&object, &event, Timestamp::UNIX_EPOCH);
         assert!(publisher.flush().now_or_never().is_none());
-        // The connection is refused, so the event is given up.
+        // The connection is refused, so the event is dropped.
         publisher.flush().await;
     }
 }

@@ -219,7 +219,7 @@ impl Metrics {
         }
     }
 
-    /// There is one shard so far, which each instance holds while it reconciles.
+    /// There is no sharding yet: the only shard is 0.
     pub(crate) fn set_shard_held(&self, held: bool) {
         self.shards.get_or_create(&ShardLabels { shard: 0 }).set(i64::from(held));
     }

@@ -1,4 +1,4 @@
-//! What every controller needs, whatever it reconciles: a work queue, caches, watches, requests, events, metrics, health.
+//! What surrounds a reconcile: the work queue, caches, watches, requests, events, metrics and health.
 //!
 //! Nothing here depends on `capi`, `clusters` or `reconciler`.
 

@@ -105,7 +105,9 @@ pub(crate) fn send<T>(
 /// The error in one line of bounded length, without the names of Rust types.
 pub(crate) fn describe(error: &kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.message.is_empty() => format!("HTTP status {}", status.code),
         kube::Error::Api(status) => truncate(&status.message),
+        kube::Error::SerdeError(error) => truncate(&format!("cannot parse the response: {error}")),
         _ => truncate(&chain(error).replace("ServiceError: ", "").replace("HyperError: ", "")),
     }
 }

@@ -105,7 +105,8 @@ async fn failed_rollout_does_not_block_shutdown() {
     sm.set_schedule(&never()).await;
     let draining = sm
         .wait_until("both are reported", |status| {
-            message_contains(status, messages::DRAINING_ONE_POD) && message_contains(status, messages::NOT_RECLAIMABLE)
+            message_contains(status, &messages::draining_one_pod(&sm.node_name()))
+                && message_contains(status, messages::NOT_RECLAIMABLE)
         })
         .await;
     assert_eq!(condition(&draining, "Ready").1, "ShuttingDown");

@@ -11,8 +11,8 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::fixtures::{
-    TestMachine, assert_events_once, create_pdb, messages, never, scheduled_machine, sent_by_controller, setup,
-    testbed, wait_for,
+    TestMachine, assert_events_once, create_pdb, message_contains, messages, never, scheduled_machine,
+    sent_by_controller, setup, testbed, wait_for,
 };
 
 async fn set_pod_finalizers(ns: &TestNamespace, name: &str, finalizers: Value) {
@@ -68,7 +68,7 @@ async fn drain_skips_daemon_set_mirror_and_finished_pods_and_waits_for_terminati
     set_pod_finalizers(&ns, "slow", json!(["example.com/slow"])).await;
 
     sm.set_schedule(&never()).await;
-    sm.wait_for_exact_message(messages::DRAINING_ONE_POD).await;
+    sm.wait_for_drain_message(&messages::draining_one_pod(&sm.node_name())).await;
     wait_for("the slow pod is terminating", async || {
         ns.api::<Pod>().get("slow").await.unwrap().metadata.deletion_timestamp.is_some()
     })
@@ -92,8 +92,8 @@ async fn pod_with_two_pdbs_is_blocked_without_error() {
         create_pdb(&ns.api(), pdb, &json!({ "app": "web" })).await;
     }
     sm.set_schedule(&never()).await;
-    let message = messages::draining_one_pod_blocked_by_several_pdbs(&ns.name);
-    let blocked = sm.wait_for_exact_message(&message).await;
+    let message = messages::draining_one_pod_blocked_by_several_pdbs(&sm.node_name(), &ns.name);
+    let blocked = sm.wait_for_drain_message(&message).await;
     assert_eq!(blocked.phase, Some(Phase::ShuttingDown));
     sm.set_kill_switch(true).await;
     sm.wait_for_phase(Phase::Terminated).await;
@@ -131,7 +131,7 @@ async fn drain_does_not_wait_for_pods_on_unreachable_node() {
     sm.wait_for_message(messages::NODE_NOT_READY).await;
     sm.set_schedule(&never()).await;
     sm.wait_until("the Machine is deleted", |status| {
-        status.phase == Some(Phase::Inactive) || status.message.as_deref() == Some(messages::WAITING_FOR_CLUSTER_API)
+        status.phase == Some(Phase::Inactive) || message_contains(status, messages::WAITING_FOR_CLUSTER_API)
     })
     .await;
     set_pod_finalizers(&ns, "stuck", Value::Null).await;

@@ -57,8 +57,8 @@ async fn unsafe_kubeconfig_is_rejected_and_fixed_one_is_used() {
     let redirected = with_server(redirector.server());
     for (kubeconfig, message) in [
         (exec_plugin.to_string(), messages::EXEC_NOT_ALLOWED),
-        (hanging, messages::CLUSTER_DID_NOT_ANSWER),
-        (redirected, messages::CLUSTER_CANNOT_BE_USED),
+        (hanging, messages::CLUSTER_DID_NOT_RESPOND),
+        (redirected, messages::CLUSTER_CANNOT_BE_ACCESSED),
     ] {
         controller.stop().await;
         write_kubeconfig(&ns, &kubeconfig).await;

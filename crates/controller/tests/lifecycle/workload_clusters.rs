@@ -53,7 +53,7 @@ async fn machine_joins_workload_cluster_and_namesake_node_is_untouched() {
     create_pod(&pods, "web", &sm.node_name(), &json!({ "app": "web" })).await;
     create_pdb(&pdbs, "web", &json!({ "app": "web" })).await;
     sm.set_schedule(&never()).await;
-    sm.wait_for_exact_message(&messages::draining_one_pod_blocked_by("team/web")).await;
+    sm.wait_for_drain_message(&messages::draining_one_pod_blocked_by(&sm.node_name(), "team/web")).await;
     assert_eq!(workload_nodes.get(&sm.node_name()).await.unwrap().spec.unwrap().unschedulable, Some(true));
     pdbs.delete("web", &DeleteParams::default()).await.unwrap();
     let inactive = sm.wait_for_phase(Phase::Inactive).await;
@@ -127,7 +127,7 @@ async fn node_claimed_by_two_machines_is_not_managed() {
     other.metadata.annotations = Some([("cluster.x-k8s.io/paused".to_owned(), String::new())].into());
     sm.machines().create(&PostParams::default(), &other).await.unwrap();
     let status = sm.wait_until("the Node is not managed", |status| status.node_ref.is_none()).await;
-    assert!(message_contains(&status, messages::PROVIDER_ID_MISMATCH), "{status:#?}");
+    assert!(message_contains(&status, messages::CLAIMED_TWICE), "{status:#?}");
     sm.machines().delete("other", &DeleteParams::default()).await.unwrap();
     // Cluster API may have added its finalizer, and does not remove it from a paused Machine.
     let finalizers = Patch::Merge(json!({ "metadata": { "finalizers": null } }));

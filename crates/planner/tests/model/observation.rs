@@ -6,7 +6,7 @@ use fivespot_planner::observed::{
     Agent, Health, HeldOff, Machine, Node, NodePod, Observed, Orders, OurNode, Pods, ProviderChild, ReclaimRequest,
     Ref, Refs, Slot, Stored, Wanted,
 };
-use fivespot_planner::plan::Look;
+use fivespot_planner::plan::ProbeResult;
 use jiff::{SignedDuration, Timestamp};
 
 use super::state::{MachineState, NodeState, Object, ProviderState, Reach, Whose};
@@ -26,12 +26,12 @@ fn refs() -> Refs {
 }
 
 impl View {
-    pub(super) fn observed(&self, object: &Object, looks: &[Look]) -> Observed {
-        let looked = |look: Look| looks.contains(&look);
-        let confirmed = looked(Look::Children) || looked(Look::Machine);
+    pub(super) fn observed(&self, object: &Object, looks: &[ProbeResult]) -> Observed {
+        let looked = |look: ProbeResult| looks.contains(&look);
+        let confirmed = looked(ProbeResult::Children) || looked(ProbeResult::Machine);
         let machine = if confirmed { self.there.machine } else { self.caches.machine };
         let provider = |child: Option<ProviderState>| {
-            if looked(Look::Children) && object.refs { provider_slot(child) } else { Slot::NotRead }
+            if looked(ProbeResult::Children) && object.refs { provider_slot(child) } else { Slot::NotRead }
         };
         let wanted = Wanted { machine: "a-machine".to_owned(), refs: refs(), fingerprint: FINGERPRINT.to_owned() };
         let now = instant(self.instant);
@@ -47,8 +47,8 @@ impl View {
             },
             bootstrap: provider(self.there.bootstrap),
             infrastructure: provider(self.there.infrastructure),
-            node: self.node(machine, looked(Look::Node)),
-            pods: if looked(Look::Pods) { pods(self.there.pod) } else { Pods::NotRead },
+            node: self.node(machine, looked(ProbeResult::Node)),
+            pods: if looked(ProbeResult::Pods) { pods(self.there.pod) } else { Pods::NotRead },
             held_off: self.waits.then(|| held_off(now)),
         }
     }

@@ -6,7 +6,7 @@ use super::trouble::{Mishap, Trouble};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    Look,
+    ProbeResult,
     Send,
     Crash,
     /// A request does not arrive.
@@ -57,7 +57,7 @@ impl Step {
             Step::GoWrong(_) => budget.troubles -= 1,
             Step::Crash => budget.crashes -= 1,
             Step::LoseRequest | Step::LoseAnswer => budget.losses -= 1,
-            Step::Look
+            Step::ProbeResult
             | Step::Send
             | Step::HearOfObject
             | Step::HearOfMachine
@@ -71,7 +71,7 @@ impl Step {
 
     fn happen(self, world: &mut World, trouble: Trouble) {
         match self {
-            Step::Look => world.look(),
+            Step::ProbeResult => world.look(),
             Step::Send => world.send(),
             Step::Crash => {
                 world.crash();
@@ -95,7 +95,7 @@ impl Step {
 
 fn of_the_controller(world: &World) -> Vec<Step> {
     if world.pass.is_none() {
-        return vec![Step::Look];
+        return vec![Step::ProbeResult];
     }
     let mut steps = vec![Step::Send];
     if world.budget.crashes > 0 {

@@ -91,7 +91,7 @@ impl View {
                     }
                     return Some((seen, *plan));
                 }
-                Decision::Look(look) => {
+                Decision::ProbeResult(look) => {
                     assert!(!looks.contains(&look), "{look:?} is asked for again");
                     looks.push(look);
                 }

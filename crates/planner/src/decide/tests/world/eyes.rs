@@ -7,7 +7,7 @@ use super::{Asked, Reach, World};
 use crate::decide::{Situation, decide};
 use crate::intent::Intent;
 use crate::observed::{HeldOff, Machine, Node, Observed, OurNode, Pods, ProviderChild, ReclaimRequest, Slot, Wanted};
-use crate::plan::{Decision, Look, Plan};
+use crate::plan::{Decision, Plan, ProbeResult};
 
 /// How long pods may take to leave.
 pub(in super::super) const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
@@ -25,7 +25,7 @@ impl World {
             let seen = self.observe(&looks);
             match decide(self.situation(&intent, &seen)) {
                 Decision::Do(plan) => return (seen, *plan),
-                Decision::Look(look) => {
+                Decision::ProbeResult(look) => {
                     assert!(!looks.contains(&look), "{look:?} is asked for twice: {self:#?}");
                     looks.push(look);
                 }
@@ -47,7 +47,7 @@ impl World {
             let seen = self.observe(&looks);
             match decide(Situation { intent: &intent, spec: Ok(spec), seen: &seen, now: self.now }) {
                 Decision::Do(plan) => return (boundary, *plan),
-                Decision::Look(look) => looks.push(look),
+                Decision::ProbeResult(look) => looks.push(look),
             }
         }
     }
@@ -69,11 +69,11 @@ impl World {
     }
 
     /// What a first look sees, and what each closer look adds to it.
-    fn observe(&self, looks: &[Look]) -> Observed {
-        let looked = |look: Look| looks.contains(&look);
+    fn observe(&self, looks: &[ProbeResult]) -> Observed {
+        let looked = |look: ProbeResult| looks.contains(&look);
         let provider = |child: &Option<ProviderChild>| match child {
             // What they are called is in the status.
-            _ if !looked(Look::Children) || self.stored.refs.is_none() => Slot::NotRead,
+            _ if !looked(ProbeResult::Children) || self.stored.refs.is_none() => Slot::NotRead,
             Some(child) => Slot::Ours(child.clone()),
             None => Slot::Absent,
         };
@@ -84,17 +84,17 @@ impl World {
             wanted: spec(self.asked.schedule).is_ok().then(wanted),
             cluster: self.cluster,
             machine: match &self.machine {
-                Slot::Absent if self.stored.refs.is_some() && !looked(Look::Children) => Slot::NotRead,
+                Slot::Absent if self.stored.refs.is_some() && !looked(ProbeResult::Children) => Slot::NotRead,
                 Slot::Ours(machine) => {
-                    let confirmed = looked(Look::Children) || looked(Look::Machine);
+                    let confirmed = looked(ProbeResult::Children) || looked(ProbeResult::Machine);
                     Slot::Ours(Machine { confirmed, ..machine.clone() })
                 }
                 machine => machine.clone(),
             },
             bootstrap: provider(&self.bootstrap),
             infrastructure: provider(&self.infrastructure),
-            node: self.observe_node(looked(Look::Node)),
-            pods: if looked(Look::Pods) {
+            node: self.observe_node(looked(ProbeResult::Node)),
+            pods: if looked(ProbeResult::Pods) {
                 Pods::Read { now: self.pod.iter().map(|it| pod(it.verdict())).collect(), at_first: 1 }
             } else {
                 Pods::NotRead
