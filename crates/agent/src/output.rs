@@ -1,30 +1,32 @@
-//! The lines of JSON on standard output.
+//! The JSON lines of `--dry-run` and `--oneshot` on standard output.
 
 use std::io::{self, Write as _};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::lookout::Found;
-use crate::matcher::Source;
+use crate::signals::OwnerMatch;
+use crate::signals::process::{MatchSource, ProcessMatch};
 
-/// One line.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Line<'a> {
-    /// From here on nothing that is started is missed.
+    /// The agent reports every match from here on.
     Armed { detector: &'a str },
-    /// A process that its owner wants the machine back for.
-    Match { pid: u32, comm: &'a str, matched: &'a str, source: Source, at: Timestamp },
+    /// A process that matches.
+    Match { pid: u32, comm: &'a str, matched: &'a str, source: MatchSource, at: Timestamp },
 }
 
 impl<'a> Line<'a> {
-    pub(crate) fn of(found: &'a Found, at: Timestamp) -> Self {
-        let Found { pid, what } = found;
-        Line::Match { pid: *pid, comm: &what.comm, matched: &what.matched, source: what.source, at }
+    pub(crate) fn from_match(found: &'a OwnerMatch, at: Timestamp) -> Self {
+        match found {
+            OwnerMatch::Process(ProcessMatch { pid, comm, matched, source }) => {
+                Line::Match { pid: *pid, comm, matched, source: *source, at }
+            }
+        }
     }
 
-    /// Writes it whole and at once: whoever reads may act on it now.
+    /// Writes and flushes the whole line: the reader may act on it immediately.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
