@@ -2,7 +2,7 @@
 //!
 //! Each kind of signal is a module that implements [`OwnerSignal`] and reports to a [`MatchSink`]. To add one, for example a
 //! login session: add its settings to [`ReclaimAgentConfig`], a variant to [`OwnerMatch`] and a line to
-//! [`Line`](crate::output::Line), and start the signal in `run.rs`. Existing signals do not change.
+//! [`Line`], and start the signal in `run.rs`. Existing signals do not change.
 
 pub(crate) mod process;
 
