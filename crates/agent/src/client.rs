@@ -15,7 +15,7 @@ use kube::config::InferConfigError;
 use kube::{Client, Config};
 use tower::ServiceBuilder;
 
-/// Limit for the response headers; the body of a watch takes as long as it takes.
+/// Limit for the response headers. The body is not limited: that of a watch stays open.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An idle connection is pinged after this long, and closed without a reply. Without pings, a watch whose server has

@@ -5,8 +5,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::signals::process::Patterns;
-
 /// The limits of `spec.killIfCommands`, from which the controller writes the configuration.
 const MAX_PATTERNS: usize = 100;
 const MAX_PATTERN_CHARACTERS: usize = 256;
@@ -20,6 +18,25 @@ pub(crate) struct ReclaimAgentConfig {
     pub(crate) patterns: Patterns,
     /// Used by the poll detector only.
     pub(crate) poll_interval: Duration,
+}
+
+/// Which processes match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patterns {
+    /// Compared with the whole process name.
+    pub(crate) commands: Vec<String>,
+    /// Searched in the command line.
+    pub(crate) argv_substrings: Vec<String>,
+}
+
+impl Patterns {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.argv_substrings.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len() + self.argv_substrings.len()
+    }
 }
 
 /// What is wrong, and where in the text.

@@ -18,8 +18,8 @@ pub(crate) struct InvalidFilter {
 }
 
 pub(crate) fn init() -> Result<(), InvalidFilter> {
-    let value = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
-    let filter = parse_filter(&value)?;
+    let value = std::env::var_os(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let filter = parse_filter(&value.to_string_lossy())?;
     let layer =
         tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(|| EscapeControls(io::stderr()));
     tracing_subscriber::registry().with(layer).with(filter).init();

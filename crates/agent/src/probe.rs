@@ -13,9 +13,6 @@ use tracing::warn;
 
 use crate::signals::process::Procfs;
 
-/// The argument by which the agent recognises a probe process.
-pub(crate) const ARGUMENT: &[u8] = b"--probe";
-
 const STATE_FILE: &str = "state";
 const ANSWER_PREFIX: &str = "seen-";
 const ARMED: &str = "armed";

@@ -2,27 +2,24 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use fivespot_cli_support::{Failure, chain};
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use crate::agent::{Agent, Inputs};
-use crate::client::{ClientConfigError, ClientFactory};
-use crate::config::{ConfigError, ReclaimAgentConfig};
+use crate::client::ClientFactory;
+use crate::config::ReclaimAgentConfig;
 use crate::config_map::ConfigMapRef;
-use crate::machine_id::{self, MachineIdError};
+use crate::error::RunError;
+use crate::machine_id;
 use crate::options::Options;
-use crate::output::Line;
-use crate::probe::{self, ProbeError, ProbeState};
+use crate::probe::{self, ProbeState};
 use crate::reclaim::{NodeIdentity, ReclaimState, RequestWriter};
 use crate::shutdown;
-use crate::signals::process::{ArmedScanner, Detector, NetlinkError, ProcessError, ProcessScanner, Procfs, Scope};
+use crate::signals::process::{AnswerProbe, ArmedScanner, Detector, ProcessError, ProcessScanner, Procfs, Scope};
 use crate::signals::{self, MatchSink, OwnerSignal, SignalError};
 
 /// The result of a run that ended by itself.
@@ -30,69 +27,6 @@ use crate::signals::{self, MatchSink, OwnerSignal, SignalError};
 pub(crate) enum Outcome {
     NoMatch,
     Match,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
-    #[error("cannot read --config {}: {source}", path.display())]
-    ReadConfigFile { path: PathBuf, source: io::Error },
-    #[error("invalid agent configuration in {config_source}: {source}")]
-    InvalidConfig { config_source: String, source: ConfigError },
-    #[error("cannot read --proc-root {}: {source}", path.display())]
-    ReadProcRoot { path: PathBuf, source: io::Error },
-    #[error("--proc-root {} contains no process; is it a mounted procfs?", path.display())]
-    EmptyProcRoot { path: PathBuf },
-    #[error(
-        "the name of the Node is missing: set --node-name (NODE_NAME), or use --config FILE with --dry-run to run without a \
-         cluster"
-    )]
-    MissingNodeName,
-    #[error("invalid --node-name {name:?}: a Node name consists of lower-case letters, digits, '-' and '.'")]
-    InvalidNodeName { name: String },
-    #[error("{0}; set --machine-id-path, or --skip-host-id-check to trust --node-name alone")]
-    MachineId(#[source] MachineIdError),
-    #[error(transparent)]
-    ClientConfig(#[from] ClientConfigError),
-    #[error("cannot create a client: {0}")]
-    Client(#[source] kube::Error),
-    #[error("cannot read {config_map}: {source}")]
-    ReadConfigMap { config_map: String, source: kube::Error },
-    #[error("cannot use --detector netlink: {0}")]
-    Detector(#[from] NetlinkError),
-    #[error("cannot start the async runtime: {0}")]
-    Runtime(#[source] io::Error),
-    #[error("cannot start a thread: {0}")]
-    Thread(#[source] io::Error),
-    #[error("cannot install the signal handler: {0}")]
-    Shutdown(#[source] io::Error),
-    #[error(transparent)]
-    Signal(#[from] SignalError),
-    #[error(transparent)]
-    Probe(#[from] ProbeError),
-}
-
-/// Exit code 2 for what the user has to change, 1 for everything else.
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::ReadConfigFile { .. }
-            | RunError::InvalidConfig { .. }
-            | RunError::ReadProcRoot { .. }
-            | RunError::EmptyProcRoot { .. }
-            | RunError::MissingNodeName
-            | RunError::InvalidNodeName { .. }
-            | RunError::MachineId(_)
-            | RunError::ClientConfig(_) => Failure::BadInput(chain(&error)),
-            RunError::Client(_)
-            | RunError::ReadConfigMap { .. }
-            | RunError::Detector(_)
-            | RunError::Runtime(_)
-            | RunError::Thread(_)
-            | RunError::Shutdown(_)
-            | RunError::Signal(_)
-            | RunError::Probe(_) => Failure::Failed(chain(&error)),
-        }
-    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome, RunError> {
@@ -155,23 +89,37 @@ fn scan_once(config: ReclaimAgentConfig, procfs: Procfs) -> Result<Outcome, RunE
     let matches = result.map_err(ProcessError::ListProcesses).map_err(SignalError::from)?.matches;
     let outcome = if matches.is_empty() { Outcome::NoMatch } else { Outcome::Match };
     for found in matches {
-        Line::from_match(&found.into(), Timestamp::now()).write().map_err(SignalError::Output)?;
+        MatchSink::JsonLines.report(&found.into())?;
     }
     Ok(outcome)
+}
+
+/// The owner signals of the agent; a new kind of signal is added here.
+fn create_signals(
+    options: &Options,
+    procfs: Procfs,
+    sink: MatchSink,
+    probe: Option<Arc<ProbeState>>,
+) -> Result<Vec<Arc<dyn OwnerSignal>>, RunError> {
+    let detector = Detector::open(options.detector)?;
+    let answer_probe = probe.map(|probe| -> AnswerProbe { Box::new(move |pid| probe.answer(pid)) });
+    Ok(vec![Arc::new(ArmedScanner::new(detector, procfs, sink, answer_probe))])
 }
 
 /// `--dry-run` with `--config`.
 fn run_without_cluster(options: &Options, config: &ReclaimAgentConfig, procfs: Procfs) -> Result<Infallible, RunError> {
     log_identity(options);
     if config.is_empty() {
-        warn!("The agent configuration has no patterns; nothing will match");
+        warn!("Agent configuration has no patterns; nothing will match");
     }
-    let detector = Detector::open(options.detector)?;
-    let scanner = Arc::new(ArmedScanner::new(detector, procfs, MatchSink::JsonLines, None));
-    stop_on_shutdown(vec![scanner.clone()], None)?;
-    info!(detector = scanner.detector(), patterns = config.patterns.len(), "Armed");
-    scanner.arm(config)?;
-    Ok(scanner.run()?)
+    let signals = create_signals(options, procfs, MatchSink::JsonLines, None)?;
+    stop_on_shutdown(signals.clone(), None)?;
+    for signal in &signals {
+        info!(detector = signal.detector(), patterns = config.patterns.len(), "Armed");
+        signal.arm(config)?;
+    }
+    let mut failures = signals::start(&signals).map_err(RunError::Thread)?;
+    Err(failures.blocking_recv().unwrap_or(SignalError::ThreadEnded).into())
 }
 
 /// The configuration comes from `file` or from the ConfigMap; a dry run writes nothing.
@@ -189,9 +137,7 @@ async fn run_in_cluster(
     let probe = if options.dry_run { None } else { create_probe_state(options, &procfs) };
     let (sender, matches) = mpsc::unbounded_channel();
     let sink = if options.dry_run { MatchSink::JsonLines } else { MatchSink::RunLoop(sender) };
-    let detector = Detector::open(options.detector)?;
-    // Further owner signals are added here.
-    let signals: Vec<Arc<dyn OwnerSignal>> = vec![Arc::new(ArmedScanner::new(detector, procfs, sink, probe.clone()))];
+    let signals = create_signals(options, procfs, sink, probe.clone())?;
     stop_on_shutdown(signals.clone(), probe.clone())?;
 
     let config_map = ConfigMapRef::of_node(&node, &options.agent_namespace);

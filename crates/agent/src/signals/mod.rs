@@ -1,9 +1,10 @@
 //! Owner signals: events on this machine that mean that its owner needs it back.
 //!
 //! Each kind of signal is a module that implements [`OwnerSignal`] and reports to a [`MatchSink`]. To add one, for example a
-//! login session: add its settings to [`ReclaimAgentConfig`], a variant to [`OwnerMatch`] and a line to
-//! [`Line`], and start the signal in `run.rs`. Existing signals do not change.
+//! login session: add its settings to [`ReclaimAgentConfig`], a variant to [`OwnerMatch`] and to
+//! [`Line`], and create the signal in `run::create_signals`. Existing signals do not change.
 
+mod output;
 pub(crate) mod process;
 
 use std::convert::Infallible;
@@ -17,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::info;
 
 use crate::config::ReclaimAgentConfig;
-use crate::output::Line;
+use output::Line;
 use process::{ProcessError, ProcessMatch};
 
 /// Detects one kind of owner activity.

@@ -4,18 +4,18 @@
 //! processes are scanned afterwards, both under one lock, so a concurrent event is matched with the new patterns.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::matcher::Patterns;
 use super::procfs::Procfs;
 use super::scanner::{ProcessScanner, Scope};
 use super::{Detector, ProcessError};
-use crate::config::ReclaimAgentConfig;
-use crate::probe::ProbeState;
+use crate::config::{Patterns, ReclaimAgentConfig};
 use crate::signals::{MatchSink, OwnerSignal, SignalError};
+
+/// Called with the pid of a `--probe` process.
+pub(crate) type AnswerProbe = Box<dyn Fn(u32) + Send + Sync>;
 
 pub(crate) struct ArmedScanner {
     detector: Detector,
@@ -23,7 +23,7 @@ pub(crate) struct ArmedScanner {
     armed: Condvar,
     sink: MatchSink,
     /// `None` where no probe can be answered.
-    probe: Option<Arc<ProbeState>>,
+    answer_probe: Option<AnswerProbe>,
 }
 
 struct State {
@@ -34,9 +34,9 @@ struct State {
 
 impl ArmedScanner {
     /// A scanner that is not armed yet.
-    pub(crate) fn new(detector: Detector, procfs: Procfs, sink: MatchSink, probe: Option<Arc<ProbeState>>) -> Self {
+    pub(crate) fn new(detector: Detector, procfs: Procfs, sink: MatchSink, answer_probe: Option<AnswerProbe>) -> Self {
         let state = State { scanner: ProcessScanner::new(Patterns::default(), procfs), poll_interval: None };
-        ArmedScanner { detector, state: Mutex::new(state), armed: Condvar::new(), sink, probe }
+        ArmedScanner { detector, state: Mutex::new(state), armed: Condvar::new(), sink, answer_probe }
     }
 
     fn scan(&self, scope: Scope) -> Result<(), SignalError> {
@@ -59,8 +59,8 @@ impl ArmedScanner {
     fn scan_and_report(&self, scanner: &mut ProcessScanner, scope: Scope) -> Result<(), SignalError> {
         let result = scanner.scan(scope).map_err(ProcessError::ListProcesses)?;
         result.matches.into_iter().try_for_each(|found| self.sink.report(&found.into()))?;
-        if let Some(probe) = &self.probe {
-            result.probes.into_iter().for_each(|pid| probe.answer(pid));
+        if let Some(answer_probe) = &self.answer_probe {
+            result.probes.into_iter().for_each(answer_probe);
         }
         Ok(())
     }

@@ -5,21 +5,13 @@
 use memchr::memmem;
 
 use super::cgroup::CgroupNamespace;
+use crate::config::Patterns;
 
 /// `TASK_COMM_LEN` without the NUL: the kernel truncates process names to this many bytes.
 const MAX_COMM: usize = 15;
 
 /// How many leading arguments may name the program: its own, or those of an interpreter, one option and the script.
 const NAMING_ARGUMENTS: usize = 3;
-
-/// The patterns of `reclaim.toml`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Patterns {
-    /// Compared with the whole process name.
-    pub(crate) commands: Vec<String>,
-    /// Searched in the command line.
-    pub(crate) argv_substrings: Vec<String>,
-}
 
 /// What is known about a process. Values are read lazily; `None` means that the process has exited.
 pub(crate) trait ProcessInfo {
@@ -52,14 +44,6 @@ pub(crate) struct ProcessMatch {
 }
 
 impl Patterns {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.commands.is_empty() && self.argv_substrings.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.commands.len() + self.argv_substrings.len()
-    }
-
     /// The first pattern that the process matches. A pod's process never matches, and neither does one that exited before
     /// its name and cgroup were read: an unread cgroup could be a pod's.
     pub(crate) fn find(&self, process: &impl ProcessInfo, namespace: CgroupNamespace) -> Option<ProcessMatch> {

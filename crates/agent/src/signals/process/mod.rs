@@ -21,8 +21,8 @@ use std::io;
 use clap::ValueEnum;
 use tracing::warn;
 
-pub(crate) use armed::ArmedScanner;
-pub(crate) use matcher::{MatchSource, Patterns, ProcessMatch};
+pub(crate) use armed::{AnswerProbe, ArmedScanner};
+pub(crate) use matcher::{MatchSource, ProcessMatch};
 pub(crate) use netlink::NetlinkError;
 pub(crate) use procfs::Procfs;
 pub(crate) use scanner::{ProcessScanner, Scope};

@@ -4,9 +4,12 @@ use std::collections::HashSet;
 use std::io;
 
 use super::cgroup::CgroupNamespace;
-use super::matcher::{Patterns, ProcessInfo as _, ProcessMatch};
+use super::matcher::{ProcessInfo as _, ProcessMatch};
 use super::procfs::{Process, Procfs};
-use crate::probe;
+use crate::config::Patterns;
+
+/// Identifies a readiness probe, which runs the same program as the agent.
+const PROBE_ARGUMENT: &[u8] = b"--probe";
 
 /// Exited processes are pruned from the reported ones when there are at least this many.
 const PRUNE_THRESHOLD: usize = if cfg!(test) { 16 } else { 1024 };
@@ -32,7 +35,6 @@ pub(crate) struct ProcessScanner {
     patterns: Patterns,
     procfs: Procfs,
     own_pid: u32,
-    /// A probe runs the same program as the agent.
     own_comm: Option<Vec<u8>>,
     cgroup_namespace: CgroupNamespace,
     /// Matches returned so far, by pid and start time because pids are reused.
@@ -89,7 +91,7 @@ impl ProcessScanner {
     fn is_probe(&self, process: &Process) -> bool {
         self.own_comm.is_some()
             && process.comm() == self.own_comm
-            && process.cmdline().is_some_and(|argv| argv.split(|byte| *byte == 0).any(|it| it == probe::ARGUMENT))
+            && process.cmdline().is_some_and(|argv| argv.split(|byte| *byte == 0).any(|it| it == PROBE_ARGUMENT))
     }
 
     fn find_new(&mut self, process: &Process) -> Option<ProcessMatch> {

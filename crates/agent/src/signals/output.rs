@@ -5,12 +5,12 @@ use std::io::{self, Write as _};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::signals::OwnerMatch;
-use crate::signals::process::{MatchSource, ProcessMatch};
+use super::OwnerMatch;
+use super::process::{MatchSource, ProcessMatch};
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-pub(crate) enum Line<'a> {
+pub(super) enum Line<'a> {
     /// The agent reports every match from here on.
     Armed { detector: &'a str },
     /// A process that matches.
@@ -18,7 +18,7 @@ pub(crate) enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(crate) fn from_match(found: &'a OwnerMatch, at: Timestamp) -> Self {
+    pub(super) fn from_match(found: &'a OwnerMatch, at: Timestamp) -> Self {
         match found {
             OwnerMatch::Process(ProcessMatch { pid, comm, matched, source }) => {
                 Line::Match { pid: *pid, comm, matched, source: *source, at }
@@ -27,7 +27,7 @@ impl<'a> Line<'a> {
     }
 
     /// Writes and flushes the whole line: the reader may act on it immediately.
-    pub(crate) fn write(&self) -> io::Result<()> {
+    pub(super) fn write(&self) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
         let mut output = io::stdout().lock();
