@@ -1,14 +1,16 @@
 //! From a started program to the request on the Node, and what the agent costs meanwhile.
 //!
-//! The clock runs from when the program has been started until a watch of the Node shows the request. A bare client that sends the
+//! The clock runs from the start of the program until a watch of the Node shows the request. A bare client that sends the
 //! same patch on a warm connection is measured in the same run, until the same watch shows it.
-#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on shall panic")]
-#![allow(dead_code, reason = "the tests use more of the stage")]
+#![allow(clippy::unwrap_used, reason = "a benchmark may panic")]
+#![allow(dead_code, reason = "the tests use more of the environment")]
 
-#[path = "../tests/cluster/gate.rs"]
-mod gate;
-#[path = "../tests/cluster/stage.rs"]
-mod stage;
+#[path = "../tests/cluster/env.rs"]
+mod env;
+#[path = "../tests/fixtures/mod.rs"]
+mod fixtures;
+#[path = "../tests/cluster/tcp_proxy.rs"]
+mod tcp_proxy;
 
 use std::io::Write as _;
 use std::process::Command;
@@ -19,121 +21,120 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::json;
 
-use gate::Gate;
-use stage::{Agent, REQUESTED, Stage, shared};
+use env::{NO_PATTERNS, NodeEnv, REQUESTED, shared};
+use tcp_proxy::TcpProxy;
 
 const ROUNDS: usize = 31;
 const EXECS: u32 = 2000;
-/// API servers let go of a connection without requests after 90 seconds.
-const QUIET: Duration = Duration::from_secs(100);
-const ORDERS: &str = "match_commands = ['bench-idea']\nmatch_argv_substrings = ['bench-idea']\n";
+/// API servers close a connection without requests after 90 seconds.
+const IDLE: Duration = Duration::from_secs(100);
+const CONFIG: &str = "match_commands = ['bench-idea']\nmatch_argv_substrings = ['bench-idea']\n";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let stage = Stage::new(shared().await, "bench").await;
-    let nodes: Api<Node> = Api::all(stage.plane.client());
-    let only = WatchParams::default().fields("metadata.name=bench");
-    let mut events = Box::pin(nodes.watch(&only, "0").await.unwrap());
-    let agent = stage.armed(ORDERS, &["--detector", "netlink"]).await;
+    let env = NodeEnv::new(shared().await, "bench").await;
+    let nodes: Api<Node> = Api::all(env.plane.client());
+    let only_this = WatchParams::default().fields("metadata.name=bench");
+    let mut events = Box::pin(nodes.watch(&only_this, "0").await.unwrap());
+    let agent = env.start_armed_agent(CONFIG, &["--detector", "netlink"]).await;
 
-    let client = stage.access.client();
-    let (mut starting, mut ours, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 1..=ROUNDS + 1 {
-        let (start, seen) = exec_until_seen(&stage, &mut events).await;
-        rearm(&stage, &agent, round).await;
-        let patched = patch_until_seen(&stage, &client, &mut events).await;
-        stage.clear().await;
-        // The first round warms the measurement up.
-        if round > 1 {
-            starting.push(start);
-            ours.push(seen);
-            bare.push(patched);
+    let client = env.access.client();
+    let (mut starts, mut requests, mut patches) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let (start, request) = time_exec_to_request(&env, &mut events).await;
+        rearm(&env).await;
+        let patch = time_bare_patch(&env, &client, &mut events).await;
+        env.clear_request().await;
+        // The first round is a warm-up.
+        if round > 0 {
+            starts.push(start);
+            requests.push(request);
+            patches.push(patch);
         }
     }
-    tokio::time::sleep(QUIET).await;
-    let (_, after_quiet) = exec_until_seen(&stage, &mut events).await;
-    rearm(&stage, &agent, ROUNDS + 2).await;
+    tokio::time::sleep(IDLE).await;
+    let (_, after_idle) = time_exec_to_request(&env, &mut events).await;
+    rearm(&env).await;
 
-    let polled = sorted(by_poll().await);
+    let polled = sorted(time_with_poll().await);
     let mut out = std::io::stdout();
-    let (starting, ours, bare) = (sorted(starting), sorted(ours), sorted(bare));
-    writeln!(out, "from a started program until the request is seen on the Node").unwrap();
-    writeln!(out, "  median                  {:>7.2} ms, worst {:.2} ms", ours[ROUNDS / 2], ours[ROUNDS - 1]).unwrap();
-    let last = polled.len() - 1;
-    writeln!(out, "  the same with poll      {:>7.2} ms, worst {:.2} ms", polled[last / 2], polled[last]).unwrap();
-    writeln!(out, "  starting it, before     {:>7.2} ms", starting[ROUNDS / 2]).unwrap();
-    writeln!(out, "  a bare client's patch   {:>7.2} ms, worst {:.2} ms", bare[ROUNDS / 2], bare[ROUNDS - 1]).unwrap();
-    writeln!(out, "  ratio of the medians    {:>7.2}", ours[ROUNDS / 2] / bare[ROUNDS / 2]).unwrap();
-    writeln!(out, "  after {} s of quiet    {:>7.2} ms", QUIET.as_secs(), milliseconds(after_quiet)).unwrap();
+    let (starts, requests, patches) = (sorted(starts), sorted(requests), sorted(patches));
+    let (median, worst) = (ROUNDS / 2, ROUNDS - 1);
+    writeln!(out, "from a started program until a watch shows the request").unwrap();
+    writeln!(out, "  netlink: median       {:>7.2} ms, worst {:.2} ms", requests[median], requests[worst]).unwrap();
+    writeln!(out, "  poll: median          {:>7.2} ms, worst {:.2} ms", polled[median], polled[worst]).unwrap();
+    writeln!(out, "  start of the program  {:>7.2} ms, not included", starts[median]).unwrap();
+    writeln!(out, "  bare patch: median    {:>7.2} ms, worst {:.2} ms", patches[median], patches[worst]).unwrap();
+    writeln!(out, "  netlink / bare patch  {:>7.2}", requests[median] / patches[median]).unwrap();
+    writeln!(out, "  after {} s idle      {:>7.2} ms", IDLE.as_secs(), milliseconds(after_idle)).unwrap();
     for seconds in [3, 8, 20] {
-        let after = milliseconds(after_an_outage(seconds).await);
-        writeln!(out, "  after a silence of {seconds} s   {after:>7.0} ms").unwrap();
+        let recovery = milliseconds(time_recovery(seconds).await);
+        writeln!(out, "  after a black hole of {seconds} s {recovery:>7.0} ms").unwrap();
     }
-    let pid = agent.process.0.id();
-    writeln!(out, "memory, armed             {:>7.2} MiB", memory(pid)).unwrap();
-    let (idle, busy) =
-        (processor_time(pid, || std::thread::sleep(Duration::from_secs(10))), processor_time(pid, execs));
-    writeln!(out, "processor time in 10 s of quiet, {idle:?}").unwrap();
-    writeln!(out, "processor time of a started program, {:?}", busy / EXECS).unwrap();
+    let pid = agent.process.pid();
+    writeln!(out, "resident memory, armed  {:>7.2} MiB", resident_memory(pid)).unwrap();
+    let idle = cpu_time(pid, || std::thread::sleep(Duration::from_secs(10)));
+    let busy = cpu_time(pid, execute_programs);
+    writeln!(out, "CPU time in 10 s idle   {idle:?}").unwrap();
+    writeln!(out, "CPU time per exec       {:?}", busy / EXECS).unwrap();
 }
 
-/// The same with an agent that is not told, and looks every so often.
-async fn by_poll() -> Vec<Duration> {
-    let stage = Stage::new(shared().await, "bench-poll").await;
-    let nodes: Api<Node> = Api::all(stage.plane.client());
-    let only = WatchParams::default().fields("metadata.name=bench-poll");
-    let mut events = Box::pin(nodes.watch(&only, "0").await.unwrap());
-    let agent = stage.armed(ORDERS, &["--detector", "poll"]).await;
+async fn time_with_poll() -> Vec<Duration> {
+    let env = NodeEnv::new(shared().await, "bench-poll").await;
+    let nodes: Api<Node> = Api::all(env.plane.client());
+    let only_this = WatchParams::default().fields("metadata.name=bench-poll");
+    let mut events = Box::pin(nodes.watch(&only_this, "0").await.unwrap());
+    let _agent = env.start_armed_agent(CONFIG, &["--detector", "poll"]).await;
     let mut times = Vec::new();
-    for round in 1..=ROUNDS {
-        times.push(exec_until_seen(&stage, &mut events).await.1);
-        rearm(&stage, &agent, round).await;
+    for _ in 0..ROUNDS {
+        times.push(time_exec_to_request(&env, &mut events).await.1);
+        rearm(&env).await;
     }
     times
 }
 
-/// A way that leads nowhere for a while: from its end until the request is seen.
-async fn after_an_outage(seconds: u64) -> Duration {
-    let stage = Stage::new(shared().await, &format!("outage-{seconds}")).await;
-    let gate = Gate::before(stage.access.server()).await;
-    stage.reach_at(&gate.server());
-    let program = format!("{}-idea", stage.node);
-    let agent = stage.armed(&format!("match_commands = ['{program}']\n"), &[]).await;
-    gate.shut();
-    let _idea = stage.start(&program);
-    agent.says("\"match\"").await;
+/// From the end of a network outage until the request is stored.
+async fn time_recovery(seconds: u64) -> Duration {
+    let env = NodeEnv::new(shared().await, &format!("outage-{seconds}")).await;
+    let proxy = TcpProxy::in_front_of(env.access.server()).await;
+    env.connect_via(&proxy.server());
+    let program = format!("{}-idea", env.node);
+    let _agent = env.start_armed_agent(&format!("match_commands = ['{program}']\n"), &[]).await;
+    proxy.black_hole();
+    let _idea = env.start_program(&program);
+    env.wait_until_handled().await;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    gate.open();
-    let opened = Instant::now();
-    stage.requested().await;
-    opened.elapsed()
+    proxy.restore();
+    let restored = Instant::now();
+    env.wait_for_request().await;
+    restored.elapsed()
 }
 
-async fn rearm(stage: &Stage<'_>, agent: &Agent, round: usize) {
-    stage.withdraw().await;
-    agent.says_times("nothing to look for", round).await;
-    stage.clear().await;
-    stage.order(ORDERS).await;
-    agent.says_times("\"armed\"", round + 1).await;
-    // The look at all that runs, and the comparison, are over by then.
+async fn rearm(env: &NodeEnv<'_>) {
+    env.delete_config().await;
+    env.wait_until_not_ready(NO_PATTERNS).await;
+    env.clear_request().await;
+    env.apply_config(CONFIG).await;
+    env.wait_until_ready().await;
+    // The verification of the Node has finished by then.
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
 
-/// How long it takes to start the program, and from there until the request is seen.
-async fn exec_until_seen(
-    stage: &Stage<'_>,
+/// How long the program takes to start, and from there until the request is observed.
+async fn time_exec_to_request(
+    env: &NodeEnv<'_>,
     events: &mut (impl Stream<Item = kube::Result<WatchEvent<Node>>> + Unpin),
 ) -> (Duration, Duration) {
-    let starting = Instant::now();
-    // It is back when the program runs.
-    let _idea = stage.start("bench-idea");
+    let before = Instant::now();
+    // Returns when the program runs.
+    let _idea = env.start_program("bench-idea");
     let started = Instant::now();
-    seen(events).await;
-    (started - starting, started.elapsed())
+    observe_request(events).await;
+    (started - before, started.elapsed())
 }
 
-async fn patch_until_seen(
-    stage: &Stage<'_>,
+async fn time_bare_patch(
+    env: &NodeEnv<'_>,
     client: &kube::Client,
     events: &mut (impl Stream<Item = kube::Result<WatchEvent<Node>>> + Unpin),
 ) -> Duration {
@@ -147,20 +148,19 @@ async fn patch_until_seen(
         add("reclaim-reason", "process-match: bench-idea"),
         add("reclaim-requested-at", "2026-04-20T21:45:00Z"),
     ]);
-    // Warm.
-    Api::<Node>::all(client.clone()).get(&stage.node).await.unwrap();
-    let request = http::Request::patch(format!("/api/v1/nodes/{}", stage.node))
+    // Warms up the connection.
+    Api::<Node>::all(client.clone()).get(&env.node).await.unwrap();
+    let request = http::Request::patch(format!("/api/v1/nodes/{}", env.node))
         .header(http::header::CONTENT_TYPE, "application/json-patch+json")
         .body(patch.to_string().into_bytes())
         .unwrap();
     let started = Instant::now();
-    let sent = client.request_text(request);
-    let (sent, ()) = futures::future::join(sent, seen(events)).await;
-    sent.unwrap();
+    let (response, ()) = futures::future::join(client.request_text(request), observe_request(events)).await;
+    response.unwrap();
     started.elapsed()
 }
 
-async fn seen(events: &mut (impl Stream<Item = kube::Result<WatchEvent<Node>>> + Unpin)) {
+async fn observe_request(events: &mut (impl Stream<Item = kube::Result<WatchEvent<Node>>> + Unpin)) {
     loop {
         let node = match events.next().await.unwrap().unwrap() {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => node,
@@ -173,7 +173,7 @@ async fn seen(events: &mut (impl Stream<Item = kube::Result<WatchEvent<Node>>> +
     }
 }
 
-fn execs() {
+fn execute_programs() {
     for _ in 0..EXECS {
         assert!(Command::new("/bin/true").status().unwrap().success());
     }
@@ -188,23 +188,23 @@ fn sorted(mut durations: Vec<Duration>) -> Vec<f64> {
     durations.into_iter().map(milliseconds).collect()
 }
 
-/// Resident memory.
-fn memory(pid: u32) -> f64 {
+/// In MiB.
+fn resident_memory(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|it| it.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_ascii_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
-/// What a process uses of the processors while this is done.
-fn processor_time(pid: u32, act: impl FnOnce()) -> Duration {
-    let spent = || -> Duration {
+/// CPU time that all threads of a process use while `work` runs.
+fn cpu_time(pid: u32, work: impl FnOnce()) -> Duration {
+    let used = || -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         tasks
-            .map(|it| std::fs::read_to_string(it.unwrap().path().join("schedstat")).unwrap())
-            .map(|it| Duration::from_nanos(it.split(' ').next().unwrap().parse().unwrap()))
+            .map(|task| std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap())
+            .map(|stat| Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap()))
             .sum()
     };
-    let before = spent();
-    act();
-    spent().saturating_sub(before)
+    let before = used();
+    work();
+    used().saturating_sub(before)
 }

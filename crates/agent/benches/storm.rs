@@ -1,19 +1,19 @@
-//! Programs that are started while all cores start others: who is noticed, how soon, and what that costs.
+//! Detection while all cores execute other programs: how many programs are detected, how fast, and at what cost.
 //!
-//! The agent with each of its detectors, and a bare reader of the proc connector that does nothing but compare names, are
-//! measured one after the other in the same storm.
+//! The agent with each detector and a bare reader of the proc connector, which only compares names, are measured one after the
+//! other.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on shall panic")]
+#![allow(clippy::unwrap_used, reason = "a benchmark may panic")]
 
 #[path = "storm/bare_reader.rs"]
 mod bare_reader;
-#[path = "storm/cost.rs"]
-mod cost;
+#[path = "storm/usage.rs"]
+mod usage;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -21,141 +21,137 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use cost::Cost;
+use usage::Usage;
 
-/// How long they live, in milliseconds.
-const LIVES: [u64; 4] = [0, 20, 100, 600];
-const OF_EACH: usize = 100;
-const BETWEEN_TWO: Duration = Duration::from_millis(12);
+/// In milliseconds.
+const LIFETIMES: [u64; 4] = [0, 20, 100, 600];
+const PROGRAMS_PER_LIFETIME: usize = 100;
+const START_INTERVAL: Duration = Duration::from_millis(12);
 
 fn main() {
-    if std::env::args().any(|it| it == bare_reader::ARGUMENT) {
-        bare_reader::run(&LIVES.map(name));
+    if std::env::args().any(|argument| argument == bare_reader::ARGUMENT) {
+        bare_reader::run(&LIFETIMES.map(program_name));
     }
     let programs = tempfile::tempdir().unwrap();
-    for life in LIVES {
-        let of = if life == 0 { "/bin/true" } else { "/bin/sleep" };
-        std::fs::copy(of, programs.path().join(name(life))).unwrap();
+    for lifetime in LIFETIMES {
+        let source = if lifetime == 0 { "/bin/true" } else { "/bin/sleep" };
+        std::fs::copy(source, programs.path().join(program_name(lifetime))).unwrap();
     }
     let config = programs.path().join("reclaim.toml");
-    std::fs::write(&config, format!("match_commands = {:?}\n", LIVES.map(name))).unwrap();
+    std::fs::write(&config, format!("match_commands = {:?}\n", LIFETIMES.map(program_name))).unwrap();
     let agent = |detector: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_5spot-reclaim-agent"));
         command.args(["--dry-run", "--detector", detector, "--config"]).arg(&config);
         command
     };
-    let mut bare = Command::new(std::env::current_exe().unwrap());
-    bare.arg(bare_reader::ARGUMENT);
+    let mut bare_reader = Command::new(std::env::current_exe().unwrap());
+    bare_reader.arg(bare_reader::ARGUMENT);
 
     let mut out = std::io::stdout();
     let cores = thread::available_parallelism().unwrap();
-    writeln!(out, "{OF_EACH} programs of each life, in a storm of others on {cores} cores").unwrap();
-    let lives = LIVES.map(|it| format!("{it:>4} ms")).join(" ");
-    writeln!(out, "{:<14}  noticed of: {lives}   p50      p99   per start   memory", "").unwrap();
-    for (who, command) in [("netlink", agent("netlink")), ("poll", agent("poll")), ("a bare reader", bare)] {
-        let result = Storm::on(programs.path()).weathered_by(command);
-        writeln!(out, "{who:<14}  {result}").unwrap();
+    writeln!(out, "{PROGRAMS_PER_LIFETIME} programs per lifetime, in an exec storm on {cores} cores").unwrap();
+    let lifetimes = LIFETIMES.map(|lifetime| format!("{lifetime:>4} ms")).join(" ");
+    writeln!(out, "{:<14}  detected:   {lifetimes}   p50      p99   per exec   memory", "").unwrap();
+    for (name, command) in [("netlink", agent("netlink")), ("poll", agent("poll")), ("bare reader", bare_reader)] {
+        let measurement = Storm::new(programs.path()).measure(command);
+        writeln!(out, "{name:<14}  {measurement}").unwrap();
     }
 }
 
-/// What a program of this life is called.
-fn name(life: u64) -> String {
-    format!("storm-{life}")
+fn program_name(lifetime: u64) -> String {
+    format!("storm-{lifetime}")
 }
 
-/// A program that was started.
 struct Start {
-    life: u64,
+    lifetime: u64,
     at: Timestamp,
 }
 
 struct Storm<'a> {
     programs: &'a Path,
-    over: AtomicBool,
-    starts: AtomicU64,
+    is_over: AtomicBool,
+    execs: AtomicU64,
 }
 
 impl<'a> Storm<'a> {
-    fn on(programs: &'a Path) -> Self {
-        Storm { programs, over: AtomicBool::new(false), starts: AtomicU64::new(0) }
+    fn new(programs: &'a Path) -> Self {
+        Storm { programs, is_over: AtomicBool::new(false), execs: AtomicU64::new(0) }
     }
 
-    fn weathered_by(&self, mut command: Command) -> Result {
+    fn measure(&self, mut command: Command) -> Measurement {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let armed: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         assert_eq!(armed["event"], "armed");
-        let noticed = thread::spawn(move || {
-            let matches =
-                lines.map_while(std::result::Result::ok).map(|it| serde_json::from_str::<Value>(&it).unwrap());
+        let detected = thread::spawn(move || {
+            let matches = lines.map_while(Result::ok).map(|line| serde_json::from_str::<Value>(&line).unwrap());
             matches.map(|it| (it["pid"].as_u64().unwrap(), it["at"].as_str().unwrap().parse().unwrap())).collect()
         });
-        let before = Cost::of(child.id());
-        let started = self.blow();
-        // What polls has its time to come round.
+        let before = Usage::of(child.id());
+        let started = self.run();
+        // Time for a last poll.
         thread::sleep(Duration::from_secs(1));
-        let spent = Cost::of(child.id()).since(before);
-        end(&mut child);
-        Result { started, noticed: noticed.join().unwrap(), spent, starts: self.starts.load(Ordering::Relaxed) }
+        let usage = Usage::of(child.id()).since(before);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        Measurement { started, detected: detected.join().unwrap(), usage, execs: self.execs.load(Ordering::Relaxed) }
     }
 
-    /// Starts the programs, each while all cores are busy.
-    fn blow(&self) -> HashMap<u64, Start> {
+    /// Starts the programs while all cores are busy.
+    fn run(&self) -> HashMap<u64, Start> {
         let cores = thread::available_parallelism().unwrap().get();
         thread::scope(|scope| {
             for _ in 0..cores {
                 scope.spawn(|| {
-                    while !self.over.load(Ordering::Relaxed) {
+                    while !self.is_over.load(Ordering::Relaxed) {
                         Command::new("/bin/true").status().unwrap();
-                        self.starts.fetch_add(1, Ordering::Relaxed);
+                        self.execs.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
             let mut started = HashMap::new();
-            for life in LIVES.repeat(OF_EACH) {
+            for lifetime in LIFETIMES.repeat(PROGRAMS_PER_LIFETIME) {
                 let at = Timestamp::now();
-                let seconds = Duration::from_millis(life).as_secs_f64().to_string();
-                let mut program = Command::new(self.programs.join(name(life))).arg(seconds).spawn().unwrap();
-                started.insert(u64::from(program.id()), Start { life, at });
-                self.starts.fetch_add(1, Ordering::Relaxed);
-                scope.spawn(move || program.wait().unwrap());
-                thread::sleep(BETWEEN_TWO);
+                let seconds = Duration::from_millis(lifetime).as_secs_f64().to_string();
+                let program = self.programs.join(program_name(lifetime));
+                let mut process = Command::new(program).arg(seconds).spawn().unwrap();
+                started.insert(u64::from(process.id()), Start { lifetime, at });
+                self.execs.fetch_add(1, Ordering::Relaxed);
+                scope.spawn(move || process.wait().unwrap());
+                thread::sleep(START_INTERVAL);
             }
-            self.over.store(true, Ordering::Relaxed);
+            self.is_over.store(true, Ordering::Relaxed);
             started
         })
     }
 }
 
-fn end(child: &mut Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-/// What came of one storm.
-struct Result {
+struct Measurement {
+    /// By pid.
     started: HashMap<u64, Start>,
-    noticed: HashMap<u64, Timestamp>,
-    spent: Cost,
-    starts: u64,
+    detected: HashMap<u64, Timestamp>,
+    usage: Usage,
+    execs: u64,
 }
 
-impl std::fmt::Display for Result {
+impl std::fmt::Display for Measurement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "            ")?;
-        for life in LIVES {
-            let of_this = |(pid, start): &(&u64, &Start)| start.life == life && self.noticed.contains_key(*pid);
-            write!(f, "{:>7} ", self.started.iter().filter(of_this).count())?;
+        for lifetime in LIFETIMES {
+            let is_detected =
+                |(pid, start): &(&u64, &Start)| start.lifetime == lifetime && self.detected.contains_key(*pid);
+            write!(f, "{:>7} ", self.started.iter().filter(is_detected).count())?;
         }
-        let mut after: Vec<f64> = self
-            .noticed
+        let mut delays: Vec<f64> = self
+            .detected
             .iter()
-            .filter_map(|(pid, at)| self.started.get(pid).map(|it| at.duration_since(it.at).as_secs_f64() * 1000.0))
+            .filter_map(|(pid, at)| Some(at.duration_since(self.started.get(pid)?.at).as_secs_f64() * 1000.0))
             .collect();
-        after.sort_by(f64::total_cmp);
-        let at = |percent: usize| after.get(after.len() * percent / 100).copied().unwrap_or(f64::NAN);
+        delays.sort_by(f64::total_cmp);
+        let percentile = |percent: usize| delays.get(delays.len() * percent / 100).copied().unwrap_or(f64::NAN);
         #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
-        let each = self.spent.processor.as_secs_f64() * 1e6 / self.starts as f64;
-        write!(f, "{:>6.2} ms {:>6.2} ms {each:>7.1} µs {:>5.1} MiB", at(50), at(99), self.spent.memory)
+        let per_exec = self.usage.cpu.as_secs_f64() * 1e6 / self.execs as f64;
+        let (p50, p99, memory) = (percentile(50), percentile(99), self.usage.memory_mib);
+        write!(f, "{p50:>6.2} ms {p99:>6.2} ms {per_exec:>7.1} µs {memory:>5.1} MiB")
     }
 }

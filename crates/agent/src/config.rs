@@ -1,34 +1,71 @@
-//! `reclaim.toml`: what the owner of the machine asked to look for.
+//! The agent configuration, `reclaim.toml`.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::matcher::Patterns;
-
-/// As many as a ScheduledMachine may name, and as long.
+/// The limits of `spec.killIfCommands`, from which the controller writes the configuration.
 const MAX_PATTERNS: usize = 100;
-const MAX_CHARACTERS: usize = 256;
+const MAX_PATTERN_CHARACTERS: usize = 256;
 
 const DEFAULT_POLL_INTERVAL_MS: i64 = 250;
-/// Faster than this is a busy loop, slower is no emergency any more.
+/// Below is a busy loop, above is too slow for an emergency reclaim.
 const POLL_INTERVAL_MS: std::ops::RangeInclusive<i64> = 10..=60_000;
 
-/// What to look for, and how often where the kernel does not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Config {
+pub(crate) struct ReclaimAgentConfig {
     pub(crate) patterns: Patterns,
+    /// Used by the poll detector only.
     pub(crate) poll_interval: Duration,
 }
 
-/// What is wrong with the file, and where in it.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {what}")]
+/// Which processes match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patterns {
+    /// Compared with the whole process name.
+    pub(crate) commands: Vec<String>,
+    /// Searched in the command line.
+    pub(crate) argv_substrings: Vec<String>,
+}
+
+impl Patterns {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.argv_substrings.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len() + self.argv_substrings.len()
+    }
+}
+
+/// What is wrong, and where in the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {problem}")]
 pub(crate) struct ConfigError {
     line: usize,
     column: usize,
-    what: String,
+    problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Problem {
+    /// The parser's message does not name the field, so the line is quoted.
+    #[error("{message}, in: {line}")]
+    Syntax { message: String, line: String },
+    #[error("{field}: must have at most {MAX_PATTERNS} entries, has {count}")]
+    TooManyPatterns { field: &'static str, count: usize },
+    /// A blank pattern would match nearly every process.
+    #[error("{field}[{index}]: {pattern:?} must not be blank")]
+    BlankPattern { field: &'static str, index: usize, pattern: String },
+    #[error("{field}[{index}]: {pattern:?} must not contain NUL, which never occurs in a name or an argument")]
+    NulInPattern { field: &'static str, index: usize, pattern: String },
+    #[error("{field}[{index}]: must have at most {MAX_PATTERN_CHARACTERS} characters, has {count}")]
+    PatternTooLong { field: &'static str, index: usize, count: usize },
+    #[error(
+        "poll_interval_ms: {value} must be between {} and {}", POLL_INTERVAL_MS.start(), POLL_INTERVAL_MS.end()
+    )]
+    PollInterval { value: i64 },
 }
 
 #[derive(Deserialize)]
@@ -42,75 +79,84 @@ struct File {
     poll_interval_ms: Option<Spanned<i64>>,
 }
 
-impl Config {
-    /// Of an agent that is inert.
-    pub(crate) fn nothing() -> Self {
+impl ReclaimAgentConfig {
+    /// Matches nothing.
+    pub(crate) fn empty() -> Self {
         let poll_interval = Duration::from_millis(DEFAULT_POLL_INTERVAL_MS.unsigned_abs());
-        Config { patterns: Patterns::default(), poll_interval }
+        ReclaimAgentConfig { patterns: Patterns::default(), poll_interval }
     }
 
-    /// Reads the text of a `reclaim.toml`. Everything may be left out; without patterns the agent is inert.
+    /// Whether the agent has nothing to watch for and stays disarmed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Every field is optional.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |it| it.start);
-            ConfigError::at(text, at, format!("{}, in: {}", error.message(), line_of(text, at)))
+            let at = error.span().map_or(0, |span| span.start);
+            let problem = Problem::Syntax { message: error.message().to_owned(), line: line_at(text, at).to_owned() };
+            ConfigError::at(text, at, problem)
         })?;
-        let commands = patterns(text, "match_commands", file.match_commands)?;
-        let argv_substrings = patterns(text, "match_argv_substrings", file.match_argv_substrings)?;
-        let poll_interval = poll_interval(text, file.poll_interval_ms)?;
-        Ok(Config { patterns: Patterns { commands, argv_substrings }, poll_interval })
+        let commands = check_patterns(text, "match_commands", file.match_commands)?;
+        let argv_substrings = check_patterns(text, "match_argv_substrings", file.match_argv_substrings)?;
+        let poll_interval = check_poll_interval(text, file.poll_interval_ms)?;
+        Ok(ReclaimAgentConfig { patterns: Patterns { commands, argv_substrings }, poll_interval })
     }
 }
 
-fn patterns(text: &str, field: &str, list: Option<Spanned<Vec<Spanned<String>>>>) -> Result<Vec<String>, ConfigError> {
+fn check_patterns(
+    text: &str,
+    field: &'static str,
+    list: Option<Spanned<Vec<Spanned<String>>>>,
+) -> Result<Vec<String>, ConfigError> {
     let Some(list) = list else { return Ok(Vec::new()) };
     let at = list.span().start;
     let list = list.into_inner();
     if list.len() > MAX_PATTERNS {
-        let what = format!("{field}: must have at most {MAX_PATTERNS} entries, has {}", list.len());
-        return Err(ConfigError::at(text, at, what));
+        return Err(ConfigError::at(text, at, Problem::TooManyPatterns { field, count: list.len() }));
     }
-    list.into_iter().enumerate().map(|(index, pattern)| check(text, &format!("{field}[{index}]"), pattern)).collect()
-}
-
-/// A pattern that is blank would match nearly everything, and one with a NUL nothing.
-fn check(text: &str, field: &str, pattern: Spanned<String>) -> Result<String, ConfigError> {
-    let at = pattern.span().start;
-    let pattern = pattern.into_inner();
-    let length = pattern.chars().count();
-    let wrong = if pattern.chars().all(|it| it.is_ascii_whitespace()) {
-        format!("{pattern:?} must not be blank")
-    } else if pattern.contains('\0') {
-        format!("{pattern:?} must not contain a NUL, which no name and no argument has")
-    } else if length > MAX_CHARACTERS {
-        format!("must have at most {MAX_CHARACTERS} characters, has {length}")
-    } else {
-        return Ok(pattern);
+    let check = |(index, pattern): (usize, Spanned<String>)| {
+        let at = pattern.span().start;
+        check_pattern(field, index, pattern.into_inner()).map_err(|problem| ConfigError::at(text, at, problem))
     };
-    Err(ConfigError::at(text, at, format!("{field}: {wrong}")))
+    list.into_iter().enumerate().map(check).collect()
 }
 
-fn poll_interval(text: &str, interval: Option<Spanned<i64>>) -> Result<Duration, ConfigError> {
-    let at = interval.as_ref().map_or(0, |it| it.span().start);
-    let interval = interval.map_or(DEFAULT_POLL_INTERVAL_MS, Spanned::into_inner);
-    let (least, most) = (POLL_INTERVAL_MS.start(), POLL_INTERVAL_MS.end());
-    u64::try_from(interval).ok().filter(|_| POLL_INTERVAL_MS.contains(&interval)).map(Duration::from_millis).ok_or_else(
-        || ConfigError::at(text, at, format!("poll_interval_ms: {interval} must be between {least} and {most}")),
-    )
+fn check_pattern(field: &'static str, index: usize, pattern: String) -> Result<String, Problem> {
+    let count = pattern.chars().count();
+    if pattern.chars().all(|character| character.is_ascii_whitespace()) {
+        return Err(Problem::BlankPattern { field, index, pattern });
+    }
+    if pattern.contains('\0') {
+        return Err(Problem::NulInPattern { field, index, pattern });
+    }
+    if count > MAX_PATTERN_CHARACTERS {
+        return Err(Problem::PatternTooLong { field, index, count });
+    }
+    Ok(pattern)
 }
 
-/// The line of this place: the parser's own message does not name the field.
-fn line_of(text: &str, at: usize) -> &str {
-    let start = text[..at].rfind('\n').map_or(0, |it| it + 1);
+fn check_poll_interval(text: &str, interval: Option<Spanned<i64>>) -> Result<Duration, ConfigError> {
+    let at = interval.as_ref().map_or(0, |interval| interval.span().start);
+    let value = interval.map_or(DEFAULT_POLL_INTERVAL_MS, Spanned::into_inner);
+    match u64::try_from(value) {
+        Ok(milliseconds) if POLL_INTERVAL_MS.contains(&value) => Ok(Duration::from_millis(milliseconds)),
+        Ok(_) | Err(_) => Err(ConfigError::at(text, at, Problem::PollInterval { value })),
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> &str {
+    let start = text[..offset].rfind('\n').map_or(0, |newline| newline + 1);
     text[start..].lines().next().unwrap_or_default().trim()
 }
 
 impl ConfigError {
-    fn at(text: &str, offset: usize, what: String) -> Self {
+    fn at(text: &str, offset: usize, problem: Problem) -> Self {
         let before = text.get(..offset).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |it| it + 1);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let column = before[line_start..].chars().count() + 1;
-        ConfigError { line: before.matches('\n').count() + 1, column, what }
+        ConfigError { line: before.matches('\n').count() + 1, column, problem }
     }
 }
 
@@ -118,31 +164,33 @@ impl ConfigError {
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> String {
-        Config::parse(text).unwrap_err().to_string()
+    fn parse_error(text: &str) -> String {
+        ReclaimAgentConfig::parse(text).unwrap_err().to_string()
     }
 
     #[test]
-    fn a_file_says_what_to_look_for_and_how_often() {
+    fn all_fields_are_parsed() {
         let text =
             "match_commands = ['java', \"idea\"]\nmatch_argv_substrings = ['/opt/idea']\npoll_interval_ms = 100\n";
         let patterns =
             Patterns { commands: vec!["java".into(), "idea".into()], argv_substrings: vec!["/opt/idea".into()] };
-        assert_eq!(Config::parse(text), Ok(Config { patterns, poll_interval: Duration::from_millis(100) }));
+        let poll_interval = Duration::from_millis(100);
+        assert_eq!(ReclaimAgentConfig::parse(text), Ok(ReclaimAgentConfig { patterns, poll_interval }));
     }
 
     #[test]
-    fn everything_may_be_left_out_and_then_it_is_inert() {
+    fn all_fields_are_optional() {
         for text in ["", "# nothing yet\n", "match_commands = []\nmatch_argv_substrings = []\n"] {
-            let config = Config::parse(text).unwrap();
+            let config = ReclaimAgentConfig::parse(text).unwrap();
             assert!(config.patterns.is_empty());
             assert_eq!(config.poll_interval, Duration::from_millis(250));
+            assert_eq!(config, ReclaimAgentConfig::empty());
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_field_and_its_place() {
-        for (text, told) in [
+    fn invalid_value_is_reported_with_field_and_position() {
+        for (text, expected) in [
             ("match_commands = ['a',\n  '']", "line 2, column 3: match_commands[1]: \"\" must not be blank"),
             ("match_argv_substrings = [' ']", "line 1, column 26: match_argv_substrings[0]: \" \" must not be blank"),
             ("poll_interval_ms = 9", "line 1, column 20: poll_interval_ms: 9 must be between 10 and 60000"),
@@ -150,21 +198,25 @@ mod tests {
             ("poll_interval_ms = 60001", "line 1, column 20: poll_interval_ms: 60001 must be between 10 and 60000"),
             (
                 "match_commands = [\"a\\u0000\"]",
-                "line 1, column 19: match_commands[0]: \"a\\0\" must not contain a NUL, which no name and no argument has",
+                "line 1, column 19: match_commands[0]: \"a\\0\" must not contain NUL, which never occurs in a name or an \
+                 argument",
             ),
         ] {
-            assert_eq!(refused(text), told);
+            assert_eq!(parse_error(text), expected);
         }
         let long = format!("match_commands = ['{}']", "ü".repeat(257));
-        assert_eq!(refused(&long), "line 1, column 19: match_commands[0]: must have at most 256 characters, has 257");
+        assert_eq!(
+            parse_error(&long),
+            "line 1, column 19: match_commands[0]: must have at most 256 characters, has 257"
+        );
         let many = format!("match_commands = [{}]", "'a',".repeat(101));
-        assert_eq!(refused(&many), "line 1, column 18: match_commands: must have at most 100 entries, has 101");
-        assert!(Config::parse(&many.replacen("'a',", "", 1)).is_ok());
+        assert_eq!(parse_error(&many), "line 1, column 18: match_commands: must have at most 100 entries, has 101");
+        assert!(ReclaimAgentConfig::parse(&many.replacen("'a',", "", 1)).is_ok());
     }
 
     #[test]
-    fn what_is_no_such_file_is_told_with_the_line_that_it_is_in() {
-        for (text, told) in [
+    fn syntax_error_is_reported_with_its_line() {
+        for (text, expected) in [
             ("\nmatch_command = ['a']", "line 2, column 1: unknown field `match_command`"),
             ("match_commands = 'a'", "in: match_commands = 'a'"),
             ("match_commands = [7]", "line 1, column 19: invalid type: integer `7`, expected a string"),
@@ -172,26 +224,27 @@ mod tests {
             ("match_commands = ['a'", "line 1, column "),
             ("match_commands = []\nmatch_commands = []", "line 2, column 1: duplicate key"),
         ] {
-            let refused = refused(text);
-            assert!(refused.contains(told), "{refused}");
+            let error = parse_error(text);
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     proptest::proptest! {
-        /// Whatever the admission policy lets through, the controller writes so that it is read.
+        /// For every pattern that the admission policy accepts.
         #[test]
-        fn what_the_controller_writes_is_read_as_it_was_meant(
+        fn configuration_of_the_controller_is_parsed(
             commands in proptest::collection::vec("(?s)[^\u{0}]{0,20}[^\u{0}\\s][^\u{0}]{0,20}", 1..5),
         ) {
-            let text = fivespot_planner::agent::orders(&commands).unwrap();
-            let read = Config::parse(&text).unwrap();
-            proptest::prop_assert_eq!(read.patterns, Patterns { commands: commands.clone(), argv_substrings: commands });
+            let text = fivespot_planner::agent_config::render(&commands).unwrap();
+            let config = ReclaimAgentConfig::parse(&text).unwrap();
+            let patterns = Patterns { commands: commands.clone(), argv_substrings: commands };
+            proptest::prop_assert_eq!(config.patterns, patterns);
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "(?s).{0,200}", field in "match_commands|poll_interval_ms|") {
-            let _ = Config::parse(&format!("{field} = {text}"));
-            let _ = Config::parse(&text);
+        fn arbitrary_text_never_panics(text in "(?s).{0,200}", field in "match_commands|poll_interval_ms|") {
+            let _ = ReclaimAgentConfig::parse(&format!("{field} = {text}"));
+            let _ = ReclaimAgentConfig::parse(&text);
         }
     }
 }

@@ -1,42 +1,43 @@
-//! What the agent is told when it starts.
+//! Command line and environment.
 
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser};
 
-use crate::detect::Choice;
+use crate::signals::process::DetectorChoice;
 
-/// Asks for the machine back the moment its owner starts one of their programs.
+/// Requests an emergency reclaim of this machine when its owner starts one of the configured programs
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "5spot-reclaim-agent",
     version,
-    after_help = "Exit codes: 0 done or told to stop, 1 failed, 2 asked for what cannot be done, 10 a match of --oneshot."
+    after_help = "Exit codes: 0 success or stopped by a signal, 1 failure, 2 invalid usage or configuration, 10 match found \
+                  with --oneshot."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Options {
-    /// The Node that this machine is
+    /// Name of this machine's Node
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub(crate) node_name: Option<String>,
 
-    /// The namespace of its ConfigMap
+    /// Namespace of the agent's ConfigMap
     #[arg(long, env = "POD_NAMESPACE", default_value = "5spot-system", value_name = "NAMESPACE")]
     pub(crate) agent_namespace: String,
 
-    /// How started programs are noticed
-    #[arg(long, env = "RECLAIM_DETECTOR", value_enum, default_value_t = Choice::Auto, value_name = "DETECTOR")]
-    pub(crate) detector: Choice,
+    /// How to detect started programs
+    #[arg(long, env = "RECLAIM_DETECTOR", value_enum, default_value_t = DetectorChoice::Auto, value_name = "DETECTOR")]
+    pub(crate) detector: DetectorChoice,
 
-    /// Where the host's procfs is mounted
+    /// Mount point of the host's procfs
     #[arg(long, env = "RECLAIM_PROC_ROOT", default_value = "/proc", value_name = "DIRECTORY")]
     pub(crate) proc_root: PathBuf,
 
-    /// The file that identifies this machine
+    /// File with the machine ID of this machine
     #[arg(long, env = "MACHINE_ID_PATH", default_value = "/etc/machine-id", value_name = "FILE")]
     pub(crate) machine_id_path: PathBuf,
 
-    /// Trust the Node's name without comparing the machine's identity with it
+    /// Trust --node-name without comparing the Node's machine ID
     #[arg(
         long, env = "SKIP_HOST_ID_CHECK", action = ArgAction::Set, value_parser = BoolishValueParser::new(),
         default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
@@ -44,23 +45,23 @@ pub(crate) struct Options {
     )]
     pub(crate) skip_host_id_check: bool,
 
-    /// What to look for: a reclaim.toml, in place of the ConfigMap
+    /// Read the agent configuration from this reclaim.toml instead of the ConfigMap
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// ProbeResult once at what runs: exit code 0 for no match, 10 for one
+    /// Scan the running processes once and exit: code 0 without a match, 10 with one
     #[arg(long)]
     pub(crate) oneshot: bool,
 
-    /// Write to no cluster; tell of each match as a line of JSON on standard output
+    /// Write nothing to the cluster; print matches as JSON lines to standard output
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Ask the agent that runs here whether it is armed and notices this process: exit code 0 for yes
+    /// Check that the agent on this machine is armed and detects this process: exit code 0 if it does
     #[arg(long, conflicts_with_all = ["oneshot", "dry_run", "config"])]
     pub(crate) probe: bool,
 
-    /// Where the agent keeps what it answers to --probe
+    /// Directory in which the agent keeps the state that --probe reads
     #[arg(long, default_value = "/run/5spot-reclaim-agent", value_name = "DIRECTORY")]
     pub(crate) state_dir: PathBuf,
 }

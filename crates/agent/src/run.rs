@@ -1,223 +1,208 @@
-//! From the arguments to the end: look once, look alone, or do one's duty in a cluster.
+//! Selects the mode from the options and wires the parts of the agent together.
 
+use std::convert::Infallible;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
-use fivespot_cli_support::Failure;
 use futures::StreamExt as _;
-use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot};
-use tracing::{info, warn};
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
 
-use crate::cluster::Cluster;
-use crate::config::Config;
-use crate::detect::{Detector, Ended, Hint};
-use crate::duty::{Duty, Ears, Parts};
-use crate::lookout::Lookout;
-use crate::matcher::Patterns;
+use crate::agent::{Agent, Inputs};
+use crate::client::ClientFactory;
+use crate::config::ReclaimAgentConfig;
+use crate::config_map::ConfigMapRef;
+use crate::error::RunError;
+use crate::machine_id;
 use crate::options::Options;
-use crate::orders::Place;
-use crate::output::Line;
-use crate::post::{Post, Voice};
-use crate::probe::{self, Answers};
-use crate::proc::Proc;
-use crate::request::Target;
-use crate::store::Store;
-use crate::{ending, identity};
+use crate::probe::{self, ProbeState};
+use crate::reclaim::{NodeIdentity, ReclaimState, RequestWriter};
+use crate::shutdown;
+use crate::signals::process::{AnswerProbe, ArmedScanner, Detector, ProcessError, ProcessScanner, Procfs, Scope};
+use crate::signals::{self, MatchSink, OwnerSignal, SignalError};
 
-/// What one look has shown.
+/// The result of a run that ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     NoMatch,
     Match,
 }
 
-/// Does what the arguments ask for.
-pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
+pub(crate) fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.probe {
-        return probe::ask(&options.state_dir, &Proc::at(&options.proc_root)).map(|()| Outcome::NoMatch);
+        probe::check(&options.state_dir, &Procfs::at(&options.proc_root))?;
+        return Ok(Outcome::NoMatch);
     }
-    let config = options.config.as_ref().map(|_| read_config(options)).transpose()?;
-    let proc = open_proc(options)?;
-    match config {
-        Some(config) if options.oneshot => look_once(config, proc),
-        None if options.oneshot => look_once(in_a_runtime(ordered_now(options))?, proc),
-        Some(config) if options.dry_run => look_on(options, &config, proc),
-        config => in_a_runtime(serve(options, config, proc)),
-    }
+    let file = options.config.as_deref().map(read_config_file).transpose()?;
+    let procfs = open_procfs(&options.proc_root)?;
+    let never = match file {
+        Some(config) if options.oneshot => return scan_once(config, procfs),
+        None if options.oneshot => return scan_once(block_on(read_config_map(options))?, procfs),
+        Some(config) if options.dry_run => run_without_cluster(options, &config, procfs)?,
+        file => block_on(run_in_cluster(options, file, procfs))?,
+    };
+    match never {}
 }
 
-/// One thread for all that has to do with the cluster.
-fn in_a_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+fn block_on<T>(work: impl Future<Output = Result<T, RunError>>) -> Result<T, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|it| Failure::failed("cannot start", &it))?.block_on(work)
+    runtime.map_err(RunError::Runtime)?.block_on(work)
 }
 
-fn read_config(options: &Options) -> Result<Config, Failure> {
-    let path = options.config.clone().unwrap_or_default();
-    let shown = path.display();
-    let text = fs::read_to_string(&path).map_err(|it| Failure::bad_input(format!("--config {shown}: {it}")))?;
-    Config::parse(&text).map_err(|it| Failure::bad_input(format!("{shown}: {it}")))
+fn read_config_file(path: &Path) -> Result<ReclaimAgentConfig, RunError> {
+    let text = fs::read_to_string(path).map_err(|source| RunError::ReadConfigFile { path: path.to_owned(), source })?;
+    parse_config(&text, path.display().to_string())
 }
 
-/// A procfs without a process is not mounted, and would never show a match.
-fn open_proc(options: &Options) -> Result<Proc, Failure> {
-    let shown = options.proc_root.display();
-    let proc = Proc::at(&options.proc_root);
-    match proc.pids() {
-        Ok(pids) if pids.is_empty() => {
-            Err(Failure::bad_input(format!("--proc-root {shown}: there is no process in it; is it a mounted procfs?")))
-        }
-        Ok(_) => Ok(proc),
-        Err(error) => Err(Failure::bad_input(format!("--proc-root {shown}: {error}"))),
+async fn read_config_map(options: &Options) -> Result<ReclaimAgentConfig, RunError> {
+    let config_map = ConfigMapRef::of_node(&node_name(options)?, &options.agent_namespace);
+    let client = ClientFactory::infer().await?.new_client().map_err(RunError::Client)?;
+    debug!(config = %config_map, "Reading agent configuration");
+    let text = config_map
+        .read(&client)
+        .await
+        .map_err(|source| RunError::ReadConfigMap { config_map: config_map.to_string(), source })?;
+    if let Some(text) = text {
+        return parse_config(&text, config_map.to_string());
+    }
+    warn!(config = %config_map, "No agent configuration; nothing to match");
+    Ok(ReclaimAgentConfig::empty())
+}
+
+fn parse_config(text: &str, config_source: String) -> Result<ReclaimAgentConfig, RunError> {
+    ReclaimAgentConfig::parse(text).map_err(|source| RunError::InvalidConfig { config_source, source })
+}
+
+/// A directory without processes is not a mounted procfs, and nothing would ever match.
+fn open_procfs(root: &Path) -> Result<Procfs, RunError> {
+    let procfs = Procfs::at(root);
+    match procfs.pids() {
+        Ok(pids) if pids.is_empty() => Err(RunError::EmptyProcRoot { path: root.to_owned() }),
+        Ok(_) => Ok(procfs),
+        Err(source) => Err(RunError::ReadProcRoot { path: root.to_owned(), source }),
     }
 }
 
-fn look_once(config: Config, proc: Proc) -> Result<Outcome, Failure> {
-    let seen = Lookout::new(config.patterns, proc).look(Hint::All);
-    let found = seen.map_err(|it| Failure::failed("the list of processes", &it))?.matches;
-    for it in &found {
-        Line::of(it, Timestamp::now()).write().map_err(|it| Failure::failed("standard output", &it))?;
+fn scan_once(config: ReclaimAgentConfig, procfs: Procfs) -> Result<Outcome, RunError> {
+    let result = ProcessScanner::new(config.patterns, procfs).scan(Scope::All);
+    let matches = result.map_err(ProcessError::ListProcesses).map_err(SignalError::from)?.matches;
+    let outcome = if matches.is_empty() { Outcome::NoMatch } else { Outcome::Match };
+    for found in matches {
+        MatchSink::JsonLines.report(&found.into())?;
     }
-    Ok(if found.is_empty() { Outcome::NoMatch } else { Outcome::Match })
+    Ok(outcome)
 }
 
-/// Without a cluster.
-fn look_on(options: &Options, config: &Config, proc: Proc) -> Result<Outcome, Failure> {
-    say_who_we_are(options);
-    if config.patterns.is_empty() {
-        warn!("there is nothing to look for: nothing will ever match");
-    }
-    let detector = arm(options, || ())?;
-    info!(detector = detector.name(), "armed");
-    Line::Armed { detector: detector.name() }.write().map_err(|it| Failure::failed("standard output", &it))?;
-    let post = Post::new(Lookout::new(Patterns::default(), proc), Voice::Lines, None);
-    post.arm(config)?;
-    Err(detect(detector, &post))
+/// The owner signals of the agent; a new kind of signal is added here.
+fn create_signals(
+    options: &Options,
+    procfs: Procfs,
+    sink: MatchSink,
+    probe: Option<Arc<ProbeState>>,
+) -> Result<Vec<Arc<dyn OwnerSignal>>, RunError> {
+    let detector = Detector::open(options.detector)?;
+    let answer_probe = probe.map(|probe| -> AnswerProbe { Box::new(move |pid| probe.answer(pid)) });
+    Ok(vec![Arc::new(ArmedScanner::new(detector, procfs, sink, answer_probe))])
 }
 
-/// A detector that is proven to work. At a signal it is let go, and this is done last.
-fn arm(options: &Options, last_act: impl FnOnce() + Send + 'static) -> Result<Detector, Failure> {
-    let detector = Detector::arm(options.detector).map_err(|it| Failure::failed("--detector netlink", &it))?;
-    let farewell = detector.farewell().map_err(|it| Failure::failed("the proc connector", &it))?;
-    let ending = ending::at_a_signal(move || {
-        farewell();
-        last_act();
-    });
-    ending.map_err(|it| Failure::failed("waiting for signals", &it))?;
-    Ok(detector)
+/// `--dry-run` with `--config`.
+fn run_without_cluster(options: &Options, config: &ReclaimAgentConfig, procfs: Procfs) -> Result<Infallible, RunError> {
+    log_identity(options);
+    if config.is_empty() {
+        warn!("Agent configuration has no patterns; nothing will match");
+    }
+    let signals = create_signals(options, procfs, MatchSink::JsonLines, None)?;
+    stop_on_shutdown(signals.clone(), None)?;
+    for signal in &signals {
+        info!(detector = signal.detector(), patterns = config.patterns.len(), "Armed");
+        signal.arm(config)?;
+    }
+    let mut failures = signals::start(&signals).map_err(RunError::Thread)?;
+    Err(failures.blocking_recv().unwrap_or(SignalError::ThreadEnded).into())
 }
 
-/// Looks until that fails.
-fn detect(detector: Detector, post: &Post) -> Failure {
-    match detector.run(|hint| post.look(hint), || post.rest()) {
-        Ok(never) => match never {},
-        Err(Ended::Looking(failure)) => failure,
-        Err(Ended::Detector(refused)) => Failure::failed("the detector has ended", &refused),
-    }
-}
-
-/// What would be compared before anything is written to a Node.
-fn say_who_we_are(options: &Options) {
-    let node = options.node_name.as_deref().unwrap_or_default();
-    if options.skip_host_id_check {
-        info!(node, "the machine's identity is not looked at");
-        return;
-    }
-    match identity::read(&options.machine_id_path) {
-        Ok(machine_id) => info!(node, machine_id, "this machine"),
-        Err(error) => warn!(node, %error, "this machine cannot be told from others, so nothing may be written for it"),
-    }
-}
-
-/// The Node's name, where there is no doing without it.
-fn node_name(options: &Options) -> Result<String, Failure> {
-    let name = options.node_name.clone().unwrap_or_default();
-    if name.is_empty() {
-        let way_out = "give --node-name (NODE_NAME), or --config FILE with --dry-run to work without a cluster";
-        return Err(Failure::bad_input(format!("which Node this machine is has to be said: {way_out}")));
-    }
-    if name.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, '-' | '.')) {
-        return Ok(name);
-    }
-    Err(Failure::bad_input(format!("--node-name '{name}': a Node's name has lower-case letters, digits, '-' and '.'")))
-}
-
-/// What the ConfigMap says now.
-async fn ordered_now(options: &Options) -> Result<Config, Failure> {
-    let place = Place::of_node(&node_name(options)?, &options.agent_namespace);
-    let client = Cluster::infer().await?.client().map_err(|it| Failure::failed("cannot make a client", &it))?;
-    let text = place.read(&client).await.map_err(|it| Failure::failed(place.to_string(), &it))?;
-    if text.is_none() {
-        warn!(what = place.to_string(), "it is not there: nothing to look for");
-    }
-    let parsed = text.as_deref().map(Config::parse).transpose();
-    Ok(parsed.map_err(|it| Failure::bad_input(format!("{place}: {it}")))?.unwrap_or_else(Config::nothing))
-}
-
-/// With a cluster: the orders come from there unless there is a file, and requests go there unless it is a dry run.
-async fn serve(options: &Options, file: Option<Config>, proc: Proc) -> Result<Outcome, Failure> {
+/// The configuration comes from `file` or from the ConfigMap; a dry run writes nothing.
+async fn run_in_cluster(
+    options: &Options,
+    file: Option<ReclaimAgentConfig>,
+    procfs: Procfs,
+) -> Result<Infallible, RunError> {
     let node = node_name(options)?;
-    let place = Place::of_node(&node, &options.agent_namespace);
     let machine_id = machine_id(options)?;
-    let cluster = Cluster::infer().await?;
-    let client = cluster.client().map_err(|it| Failure::failed("cannot make a client", &it))?;
-    say_who_we_are(options);
+    let clients = ClientFactory::infer().await?;
+    let client = clients.new_client().map_err(RunError::Client)?;
+    log_identity(options);
 
-    let answers = if options.dry_run { None } else { answers(options, &proc) };
-    let last_words = answers.clone();
-    let detector = arm(options, move || {
-        if let Some(answers) = last_words {
-            answers.not_armed("it has been stopped");
-        }
-    })?;
-    let (requests, found) = mpsc::unbounded_channel();
-    let voice = if options.dry_run { Voice::Lines } else { Voice::Requests(requests) };
-    let post = Arc::new(Post::new(Lookout::new(Patterns::default(), proc), voice, answers.clone()));
-    let target = Target { node: node.clone(), machine_id };
-    let mut duty = Duty::new(Parts {
-        post: Arc::clone(&post),
-        node,
-        source: options.config.as_ref().map_or_else(|| place.to_string(), |it| it.display().to_string()),
-        detector: detector.name(),
-        polls: matches!(detector, Detector::Poll),
-        store: (!options.dry_run).then(|| Store { cluster, client: client.clone(), target }),
-        answers,
+    let probe = if options.dry_run { None } else { create_probe_state(options, &procfs) };
+    let (sender, matches) = mpsc::unbounded_channel();
+    let sink = if options.dry_run { MatchSink::JsonLines } else { MatchSink::RunLoop(sender) };
+    let signals = create_signals(options, procfs, sink, probe.clone())?;
+    stop_on_shutdown(signals.clone(), probe.clone())?;
+
+    let config_map = ConfigMapRef::of_node(&node, &options.agent_namespace);
+    let config_source = options.config.as_ref().map_or_else(|| config_map.to_string(), |it| it.display().to_string());
+    let reclaim = (!options.dry_run).then(|| {
+        let node = NodeIdentity { name: node.clone(), machine_id };
+        ReclaimState::new(RequestWriter { clients, client: client.clone(), node })
     });
-    let (end, ended) = oneshot::channel();
-    let listening = thread::Builder::new().name("detector".into()).spawn(move || {
-        // Whoever would hear it may have failed first.
-        let _ = end.send(detect(detector, &post));
-    });
-    listening.map_err(|it| Failure::failed("cannot start", &it))?;
-    let orders = match file {
+    let mut agent = Agent::new(node, config_source, signals.clone(), reclaim).with_probe(probe);
+    let signal_failures = signals::start(&signals).map_err(RunError::Thread)?;
+    let configs = match file {
         Some(config) => {
-            duty.take(config)?;
+            agent.apply_config(config)?;
             futures::stream::pending().boxed()
         }
-        None => place.watch(&client),
+        None => config_map.watch(&client),
     };
-    Err(duty.serve(Ears { orders, found, ended }).await)
+    Ok(agent.run(Inputs { configs, matches, signal_failures }).await?)
 }
 
-/// What identifies this machine, unless nobody is to ask for it.
-fn machine_id(options: &Options) -> Result<Option<String>, Failure> {
+fn stop_on_shutdown(signals: Vec<Arc<dyn OwnerSignal>>, probe: Option<Arc<ProbeState>>) -> Result<(), RunError> {
+    let cleanup = move || {
+        for signal in signals {
+            signal.stop();
+        }
+        if let Some(probe) = probe {
+            probe.set_not_armed("it was stopped");
+        }
+    };
+    shutdown::on_signal(cleanup).map_err(RunError::Shutdown)
+}
+
+/// Logs what will be compared with the Node before anything is written to it.
+fn log_identity(options: &Options) {
+    let node = options.node_name.as_deref().unwrap_or_default();
+    if options.skip_host_id_check {
+        info!(node, "Machine ID check is disabled");
+        return;
+    }
+    match machine_id::read(&options.machine_id_path) {
+        Ok(machine_id) => info!(node, machine_id, "Read machine ID"),
+        Err(error) => warn!(node, %error, "Cannot read machine ID; a reclaim could not be requested"),
+    }
+}
+
+fn node_name(options: &Options) -> Result<String, RunError> {
+    let name = options.node_name.clone().filter(|name| !name.is_empty()).ok_or(RunError::MissingNodeName)?;
+    let is_valid = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, '-' | '.');
+    if name.chars().all(is_valid) { Ok(name) } else { Err(RunError::InvalidNodeName { name }) }
+}
+
+/// `None` if the Node's machine ID is not to be compared.
+fn machine_id(options: &Options) -> Result<Option<String>, RunError> {
     if options.skip_host_id_check || options.dry_run {
         return Ok(None);
     }
-    let way_out = "give its path with --machine-id-path, or --skip-host-id-check to trust --node-name alone";
-    identity::read(&options.machine_id_path)
-        .map(Some)
-        .map_err(|it| Failure::bad_input(format!("this machine cannot be told from others: {it}; {way_out}")))
+    machine_id::read(&options.machine_id_path).map(Some).map_err(RunError::MachineId)
 }
 
-/// Without them the agent does all it has to, but no probe succeeds.
-fn answers(options: &Options, proc: &Proc) -> Option<Arc<Answers>> {
-    match Answers::in_directory(&options.state_dir, proc.clone()) {
-        Ok(answers) => Some(Arc::new(answers)),
+/// Without it the agent works, but no probe succeeds.
+fn create_probe_state(options: &Options, procfs: &Procfs) -> Option<Arc<ProbeState>> {
+    match ProbeState::create(&options.state_dir, procfs.clone()) {
+        Ok(probe) => Some(Arc::new(probe)),
         Err(error) => {
-            warn!(directory = %options.state_dir.display(), %error, "--state-dir cannot be written: --probe will fail");
+            warn!(directory = %options.state_dir.display(), %error, "Cannot write --state-dir; --probe will fail");
             None
         }
     }

@@ -1,73 +1,45 @@
-//! Whether it is armed and hears of processes.
-
-use std::process::Output;
+//! Readiness: a probe succeeds while the agent is armed and detects processes.
 
 use fivespot_testbed::wait::eventually;
+use rustix::process::Signal;
 
-use crate::stage::{SOON, Stage, shared};
-
-fn why_not(probe: &Output) -> String {
-    let why = String::from_utf8(probe.stderr.clone()).unwrap();
-    assert_eq!(probe.status.code(), Some(1), "{why}");
-    why
-}
-
-/// Waits until a probe succeeds: on a busy machine one may be given up before the agent has had its turn.
-pub(crate) async fn is_ready(stage: &Stage<'_>) {
-    eventually("a probe succeeds", SOON, async || {
-        let probe = stage.probe();
-        if probe.status.success() { Ok(()) } else { Err(why_not(&probe)) }
-    })
-    .await;
-}
-
-/// Waits until a probe is told this: it is said in the log first.
-pub(crate) async fn is_not_ready(stage: &Stage<'_>, because: &str) {
-    eventually(&format!("a probe is told: {because}"), SOON, async || {
-        let why = why_not(&stage.probe());
-        if why.contains(because) { Ok(()) } else { Err(why) }
-    })
-    .await;
-}
+use crate::env::{NO_PATTERNS, NodeEnv, probe_error, shared};
+use crate::fixtures::TIMEOUT;
 
 #[tokio::test]
-async fn a_probe_succeeds_while_the_agent_is_armed_and_says_why_not_otherwise() {
+async fn probe_succeeds_only_while_the_agent_is_armed() {
     for detector in ["netlink", "poll"] {
         let node = format!("probe-{detector}");
-        let stage = Stage::new(shared().await, &node).await;
-        let why = why_not(&stage.probe());
-        assert!(why.contains("no agent keeps its state in"), "{why}");
-        let agent = stage.agent(&["--detector", detector]);
-        agent.says("nothing to look for").await;
-        is_not_ready(&stage, &format!("ConfigMap 5spot-system/reclaim-agent-{node} is not there")).await;
+        let env = NodeEnv::new(shared().await, &node).await;
+        let error = probe_error(&env.probe());
+        assert!(error.contains("no agent keeps its state in"), "{error}");
+        let mut agent = env.start_agent(&["--detector", detector]);
+        env.wait_until_not_ready(&format!("ConfigMap 5spot-system/reclaim-agent-{node} {NO_PATTERNS}")).await;
 
-        stage.order(&format!("match_commands = ['{node}']\nmatch_argv_substrings = ['--probe']\n")).await;
-        agent.says("\"armed\"").await;
+        env.apply_config(&format!("match_commands = ['{node}']\nmatch_argv_substrings = ['--probe']\n")).await;
         for _ in 0..3 {
-            is_ready(&stage).await;
+            env.wait_until_ready().await;
         }
-        agent.stop();
-        let why = why_not(&stage.probe());
-        assert!(why.contains("it has been stopped"), "{why}");
-        assert!(stage.is_not_requested().await, "a probe is no match");
+        agent.process.terminate();
+        let error = probe_error(&env.probe());
+        assert!(error.contains("it was stopped"), "{error}");
+        assert!(env.has_no_request().await, "a probe never matches");
     }
 }
 
-/// A file that says so is not enough.
+/// The state file alone does not make an agent ready.
 #[tokio::test]
-async fn an_agent_that_does_not_hear_of_the_probe_is_not_ready() {
-    let stage = Stage::new(shared().await, "deaf").await;
-    let agent = stage.armed("match_commands = ['deaf-idea']\n", &[]).await;
-    is_ready(&stage).await;
-    agent.process.signal(rustix::process::Signal::STOP);
-    // On a busy machine its threads take a moment.
-    eventually("all its threads stand still", SOON, async || {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", agent.process.0.id())).unwrap().flatten();
+async fn probe_fails_if_the_agent_does_not_detect_it() {
+    let env = NodeEnv::new(shared().await, "stopped").await;
+    let agent = env.start_armed_agent("match_commands = ['stopped-idea']\n", &[]).await;
+    agent.process.signal(Signal::STOP);
+    eventually("all threads are stopped", TIMEOUT, async || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", agent.process.pid())).unwrap().flatten();
         threads.into_iter().all(|it| std::fs::read_to_string(it.path().join("stat")).unwrap().contains(") T "))
     })
     .await;
-    let why = why_not(&stage.probe());
-    assert!(why.contains("has not noticed this process"), "{why}");
-    agent.process.signal(rustix::process::Signal::CONT);
-    is_ready(&stage).await;
+    let error = probe_error(&env.probe());
+    assert!(error.contains("did not detect this process"), "{error}");
+    agent.process.signal(Signal::CONT);
+    env.wait_until_ready().await;
 }

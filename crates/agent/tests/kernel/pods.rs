@@ -1,73 +1,73 @@
-//! Real groups of processes that look like the kubelet's.
+//! Programs in real cgroups that are laid out like those of the kubelet.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::agent::{Group, Running, Stage, Watch, hierarchies};
+use crate::env::{Cgroup, DryRun, TestEnv, cgroup_hierarchies};
+use crate::fixtures::ChildProcess;
+use crate::{DETECTORS, NO_LINES};
 
-/// Starts the program in this group. Its name is no argument of the shell that moves, which is the host's at first.
-fn start_in(group: &Group, program: &Path) -> Running {
-    let mut shell = group.enter();
+/// The program is passed in the environment: as an argument of the shell, which starts outside the cgroup, it would match.
+fn start_in(cgroup: &Cgroup, program: &Path) -> ChildProcess {
+    let mut shell = cgroup.enter();
     shell.args(["/bin/sh", "-c", "exec \"$PROGRAM\" 600"]).env("PROGRAM", program);
-    Running(shell.spawn().unwrap())
+    ChildProcess(shell.spawn().unwrap())
 }
 
 #[test]
-fn a_program_of_a_pod_is_not_found_in_any_layout() {
-    let (unified, controllers) = hierarchies();
-    let own = format!("fivespot-layouts-{}", std::process::id());
+fn pod_process_does_not_match_in_any_layout() {
+    let (v2, v1) = cgroup_hierarchies();
+    let root = format!("fivespot-layouts-{}", std::process::id());
     let uid = "0a1b2c3d-1234-5678-9abc-def012345678";
     let systemd =
         format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
     let layouts = [
-        format!("{own}/{systemd}/cri-containerd-4f5e.scope"),
-        format!("{own}/kubepods/besteffort/pod{uid}/4f5e"),
-        format!("{own}/pod{uid}/4f5e"),
+        format!("{root}/{systemd}/cri-containerd-4f5e.scope"),
+        format!("{root}/kubepods/besteffort/pod{uid}/4f5e"),
+        format!("{root}/pod{uid}/4f5e"),
     ];
-    // Any one hierarchy of version 1 stands for all of them; a machine with version 2 alone has none.
-    let places: Vec<&PathBuf> =
-        std::iter::once(&unified).chain(controllers.iter().find(|it| it.ends_with("pids"))).collect();
-    for detector in ["netlink", "poll"] {
-        let stage =
-            Stage::new("match_commands = ['idea-pod', 'idea-host']\nmatch_argv_substrings = ['/idea-pod 600']\n");
-        let program = stage.program("idea-pod");
-        let watch = stage.watch(detector);
-        for (hierarchy, layout) in places.iter().flat_map(|it| layouts.iter().map(move |layout| (it, layout))) {
-            let group = Group::new(hierarchy, layout);
-            let pod = start_in(&group, &program);
-            wait_until_it_is(&pod, "idea-pod");
-            // Had the pod's been a match, it would stand before the host's.
-            let host = stage.start("idea-host");
-            watch.expect(host.0.id(), "idea-host", "comm");
+    // One v1 hierarchy represents all; a host with v2 alone has none.
+    let hierarchies: Vec<&PathBuf> =
+        std::iter::once(&v2).chain(v1.iter().find(|hierarchy| hierarchy.ends_with("pids"))).collect();
+    for detector in DETECTORS {
+        let env =
+            TestEnv::new("match_commands = ['idea-pod', 'idea-host']\nmatch_argv_substrings = ['/idea-pod 600']\n");
+        let program = env.link_program("idea-pod");
+        let agent = env.dry_run(detector);
+        for (hierarchy, layout) in hierarchies.iter().flat_map(|it| layouts.iter().map(move |layout| (it, layout))) {
+            let cgroup = Cgroup::create(hierarchy, layout);
+            let pod = start_in(&cgroup, &program);
+            wait_for_comm(&pod, "idea-pod");
+            // A match of the pod would precede this one.
+            let host = env.start_program("idea-host");
+            agent.expect_match(host.pid(), "idea-host", "comm");
         }
-        assert_eq!(watch.stop(), [""; 0]);
+        assert_eq!(agent.stop(), NO_LINES);
     }
 }
 
-/// The agent in a container of its own, whose runtime has given it a private view of the groups: no name tells it that
-/// its neighbour is of the same pod.
+/// In the private cgroup namespace of a container, no path component names the agent's own pod.
 #[test]
-fn from_a_private_cgroup_namespace_a_neighbour_is_not_found_and_the_host_is() {
-    let (unified, _) = hierarchies();
-    let own = format!("fivespot-private-{}", std::process::id());
-    for detector in ["netlink", "poll"] {
-        let stage = Stage::new("match_commands = ['idea-near', 'idea-far']\n");
-        let container = Group::new(&unified, &format!("{own}/a/agent"));
-        let neighbour = Group::new(&unified, &format!("{own}/a/sidecar"));
-        let agent = stage.agent(&["--dry-run", "--detector", detector]);
-        let mut command: Command = container.enter();
+fn sidecar_does_not_match_from_private_cgroup_namespace() {
+    let (v2, _) = cgroup_hierarchies();
+    let root = format!("fivespot-private-{}", std::process::id());
+    for detector in DETECTORS {
+        let env = TestEnv::new("match_commands = ['idea-sidecar', 'idea-outside']\n");
+        let container = Cgroup::create(&v2, &format!("{root}/a/agent"));
+        let sidecar = Cgroup::create(&v2, &format!("{root}/a/sidecar"));
+        let agent = env.command(&["--dry-run", "--detector", detector]);
+        let mut command = container.enter();
         command.args(["unshare", "-C"]).arg(agent.get_program()).args(agent.get_args());
-        let watch = Watch::start(command);
-        let near = start_in(&neighbour, &stage.program("idea-near"));
-        wait_until_it_is(&near, "idea-near");
-        let far = stage.start("idea-far");
-        watch.expect(far.0.id(), "idea-far", "comm");
-        assert_eq!(watch.stop(), [""; 0]);
+        let agent = DryRun::start(command);
+        let sidecar = start_in(&sidecar, &env.link_program("idea-sidecar"));
+        wait_for_comm(&sidecar, "idea-sidecar");
+        let host = env.start_program("idea-outside");
+        agent.expect_match(host.pid(), "idea-outside", "comm");
+        assert_eq!(agent.stop(), NO_LINES);
     }
 }
 
-fn wait_until_it_is(running: &Running, comm: &str) {
-    let file = format!("/proc/{}/comm", running.0.id());
+fn wait_for_comm(process: &ChildProcess, comm: &str) {
+    let file = format!("/proc/{}/comm", process.pid());
     while std::fs::read_to_string(&file).unwrap().trim_end() != comm {
         std::thread::yield_now();
     }

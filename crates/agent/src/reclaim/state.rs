@@ -1,0 +1,184 @@
+//! The state of the reclaim: the request that is being written or is stored, and whether the Node is this machine's.
+//!
+//! Expected flow: a match starts writing, the stored request is polled until the controller clears it, and then the next
+//! match may request again. While a request exists, further matches are ignored.
+
+use std::future::pending;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use jiff::Timestamp;
+use tracing::{error, info, warn};
+
+use super::WrongNode;
+use super::request::ReclaimRequest;
+use super::writer::RequestWriter;
+use crate::signals::OwnerMatch;
+
+/// After the API server rejected a request for the wrong Node, matches are ignored for this long.
+const WRONG_NODE_COOLDOWN: Duration = Duration::from_secs(30);
+
+type Work<T> = LocalBoxFuture<'static, T>;
+
+pub(crate) struct ReclaimState {
+    writer: RequestWriter,
+    phase: Phase,
+    /// A check of the Node's machine ID that is in progress.
+    verification: Option<Work<Result<(), WrongNode>>>,
+    node_mismatch: Option<WrongNode>,
+}
+
+enum Phase {
+    Idle,
+    /// The request is stored even if the process that matched has exited.
+    Writing(ReclaimRequest, Work<Result<(), WrongNode>>),
+    /// Waits until the request is cleared.
+    Stored(Work<()>),
+    /// The request was rejected for the wrong Node.
+    Cooldown(Work<()>),
+}
+
+/// A change of the state. Each may change what the probe reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transition {
+    Stored,
+    /// The controller cleared the request, or the Node was deleted.
+    Cleared,
+    NodeVerified,
+    NodeMismatch,
+    /// The Node belonged to another machine, and is this machine's now.
+    NodeMismatchResolved,
+    CooldownOver,
+}
+
+/// The result of the current phase.
+enum Completed {
+    Writing(Result<(), WrongNode>),
+    Stored,
+    Cooldown,
+}
+
+impl Phase {
+    async fn completed(&mut self) -> Completed {
+        match self {
+            Phase::Idle => pending().await,
+            Phase::Writing(_, written) => Completed::Writing(written.await),
+            Phase::Stored(cleared) => {
+                cleared.await;
+                Completed::Stored
+            }
+            Phase::Cooldown(over) => {
+                over.await;
+                Completed::Cooldown
+            }
+        }
+    }
+}
+
+impl ReclaimState {
+    pub(crate) fn new(writer: RequestWriter) -> Self {
+        ReclaimState { writer, phase: Phase::Idle, verification: None, node_mismatch: None }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+    }
+
+    pub(crate) fn node_mismatch(&self) -> Option<&WrongNode> {
+        self.node_mismatch.as_ref()
+    }
+
+    /// Requests a reclaim unless a request exists already.
+    pub(crate) fn request(&mut self, found: &OwnerMatch) {
+        if self.is_idle() {
+            let request = ReclaimRequest::new(found, Timestamp::now());
+            self.phase = Phase::Writing(request.clone(), self.writer.clone().write(request).boxed_local());
+        }
+    }
+
+    /// Verifies the Node for a new configuration. A request in progress continues.
+    pub(crate) fn rearm(&mut self) {
+        if let Phase::Cooldown(_) = self.phase {
+            self.phase = Phase::Idle;
+        }
+        self.node_mismatch = None;
+        self.verification = Some(self.writer.clone().verify_node().boxed_local());
+    }
+
+    /// Drops everything, also a request that is not stored yet.
+    pub(crate) fn disarm(&mut self) {
+        if let Phase::Writing(request, _) = &self.phase {
+            let node = &self.writer.node.name;
+            warn!(node, reason = request.reason(), "Dropped reclaim request: nothing to match any more");
+        }
+        *self = ReclaimState::new(self.writer.clone());
+    }
+
+    /// Waits for the next transition. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Transition {
+        tokio::select! {
+            biased;
+            completed = self.phase.completed() => self.advance(completed),
+            verified = verified(&mut self.verification) => self.set_verified(verified),
+        }
+    }
+
+    fn advance(&mut self, completed: Completed) -> Transition {
+        let node = &self.writer.node.name;
+        match completed {
+            Completed::Writing(Ok(())) => {
+                if let Phase::Writing(request, _) = &self.phase {
+                    info!(node, reason = request.reason(), "Reclaim requested");
+                }
+                self.phase = Phase::Stored(self.writer.clone().wait_until_cleared().boxed_local());
+                self.set_verified(Ok(()));
+                Transition::Stored
+            }
+            Completed::Writing(Err(wrong_node)) => {
+                self.phase = Phase::Cooldown(tokio::time::sleep(WRONG_NODE_COOLDOWN).boxed_local());
+                self.set_verified(Err(wrong_node))
+            }
+            Completed::Stored => {
+                info!(node, "Reclaim request cleared");
+                self.phase = Phase::Idle;
+                Transition::Cleared
+            }
+            Completed::Cooldown => {
+                self.phase = Phase::Idle;
+                Transition::CooldownOver
+            }
+        }
+    }
+
+    /// A reinstalled machine may find the Node of its predecessor for a while.
+    fn set_verified(&mut self, verified: Result<(), WrongNode>) -> Transition {
+        let node = &self.writer.node.name;
+        match verified {
+            Ok(()) => {
+                self.verification = None;
+                if self.node_mismatch.take().is_none() {
+                    return Transition::NodeVerified;
+                }
+                info!(node, "Node belongs to this machine now");
+                if let Phase::Cooldown(_) = self.phase {
+                    self.phase = Phase::Idle;
+                }
+                Transition::NodeMismatchResolved
+            }
+            Err(error) => {
+                error!(node, %error, "Node belongs to another machine");
+                self.node_mismatch = Some(error);
+                self.verification = Some(self.writer.clone().wait_until_verified().map(Ok).boxed_local());
+                Transition::NodeMismatch
+            }
+        }
+    }
+}
+
+async fn verified(verification: &mut Option<Work<Result<(), WrongNode>>>) -> Result<(), WrongNode> {
+    match verification {
+        Some(verification) => verification.await,
+        None => pending().await,
+    }
+}
