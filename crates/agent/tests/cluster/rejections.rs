@@ -169,7 +169,7 @@ async fn agent_with_dead_connection(name: &str) -> DeadConnection {
 #[tokio::test]
 async fn hedges_back_off_from_an_overloaded_server() {
     let DeadConnection { env, _tcp_proxy, fault_proxy, agent } = agent_with_dead_connection("busy").await;
-    fault_proxy.refuse(usize::MAX, StatusCode::TOO_MANY_REQUESTS, None);
+    fault_proxy.reject_next(usize::MAX, StatusCode::TOO_MANY_REQUESTS, None);
     let _idea = env.start_program("busy-idea");
     // Logged when the first attempt times out.
     agent.wait_for_log(RETRYING, |_| true).await;
@@ -182,7 +182,7 @@ async fn hedges_back_off_from_an_overloaded_server() {
 #[tokio::test]
 async fn rejection_of_a_hedge_ends_the_attempt() {
     let DeadConnection { env, _tcp_proxy, fault_proxy, agent } = agent_with_dead_connection("answer").await;
-    fault_proxy.refuse(usize::MAX, StatusCode::FORBIDDEN, None);
+    fault_proxy.reject_next(usize::MAX, StatusCode::FORBIDDEN, None);
     let _idea = env.start_program("answer-idea");
     agent.wait_for_log(RETRYING, |_| true).await;
     let first = &agent.logged(RETRYING)[0];
