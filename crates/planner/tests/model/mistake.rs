@@ -2,8 +2,8 @@
 
 use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
-use fivespot_planner::observed::{Cluster, Health, Node, Observed, Slot};
-use fivespot_planner::plan::{Action, Plan, Role, Standing};
+use fivespot_planner::observed::{Absence, Child, Cluster, MachineHealth, Node, Observed};
+use fivespot_planner::plan::{Action, DesiredStatus, Plan, Role, Step};
 
 use super::state::{MachineState, Reach};
 use super::view::View;
@@ -57,7 +57,7 @@ pub(crate) enum Mistake {
 impl Mistake {
     pub(super) fn plant(self, view: &View, plan: &mut Plan) {
         let machine = view.caches.machine;
-        let delete = |it: &MachineState| Action::DeleteMachine { uid: it.uid.to_string() };
+        let delete = |it: &MachineState| Step::Run(Action::DeleteMachine { uid: it.uid.to_string() });
         match self {
             Mistake::ForgetsToStore => forget_store(plan, |_| true),
             Mistake::ForgetsToStoreChildren => forget_store(plan, |it| it.phase == Phase::Pending),
@@ -65,36 +65,45 @@ impl Mistake {
                 forget_store(plan, |it| it.phase != Phase::Pending && it.phase != Phase::EmergencyRemove);
             }
             Mistake::ForgetsToStoreReclaim => forget_store(plan, |it| it.phase == Phase::EmergencyRemove),
-            Mistake::ForgetsToTakeBack => forget(plan, |it| matches!(it, Action::Uncordon | Action::Unmark)),
-            Mistake::ForgetsToDisable => forget(plan, |it| matches!(it, Action::DisableSchedule)),
-            Mistake::KeepsTheFinalizer => forget(plan, |it| matches!(it, Action::RemoveFinalizer)),
+            Mistake::ForgetsToTakeBack => {
+                forget(plan, |it| matches!(it, Step::Run(Action::Uncordon | Action::ClearExclusions)))
+            }
+            Mistake::ForgetsToDisable => forget(plan, |it| matches!(it, Step::DisableSchedule)),
+            Mistake::KeepsTheFinalizer => forget(plan, |it| matches!(it, Step::RemoveFinalizer)),
             Mistake::LeavesChildrenBehind => {
-                replace(plan, |it| matches!(it, Action::DeleteProvider { .. }), &Action::RemoveFinalizer);
+                replace(
+                    plan,
+                    |it| matches!(it, Step::Run(Action::DeleteProviderObject { .. })),
+                    &Step::RemoveFinalizer,
+                );
             }
             Mistake::ReusesLeftovers if view.is_wanted() => {
-                replace(plan, |it| matches!(it, Action::DeleteProvider { .. }), &Action::CreateChildren);
+                replace(plan, |it| matches!(it, Step::Run(Action::DeleteProviderObject { .. })), &Step::CreateChildren);
             }
-            Mistake::WritesAtRest if plan.standing.phase == Phase::Active => plan.actions.push(Action::Unmark),
-            Mistake::RemovesWhileDisabled if plan.standing.phase == Phase::Disabled => {
-                plan.actions.extend(machine.iter().map(delete));
+            Mistake::WritesAtRest if plan.status.phase == Phase::Active => {
+                plan.steps.push(Step::Run(Action::ClearExclusions))
+            }
+            Mistake::RemovesWhileDisabled if plan.status.phase == Phase::Disabled => {
+                plan.steps.extend(machine.iter().map(delete));
             }
             Mistake::SkipsTheDrain => {
                 if let Some(machine) = machine {
-                    replace(plan, |it| matches!(it, Action::Evict(_)), &delete(&machine));
+                    replace(plan, |it| matches!(it, Step::EvictPods(_)), &delete(&machine));
                 }
             }
             Mistake::TouchesForeignMachine => {
-                plan.actions.extend(machine.iter().filter(|it| !it.is_ours()).map(delete));
+                plan.steps.extend(machine.iter().filter(|it| !it.is_ours()).map(delete));
             }
-            Mistake::TouchesForeignChild if plan.standing.phase == Phase::Error => {
+            Mistake::TouchesForeignChild if plan.status.phase == Phase::Error => {
                 let uid = view.there.bootstrap.map(|it| it.uid().to_owned());
-                plan.actions.extend(uid.map(|uid| Action::DeleteProvider { role: Role::Bootstrap, uid }));
+                plan.steps
+                    .extend(uid.map(|uid| Step::Run(Action::DeleteProviderObject { role: Role::Bootstrap, uid })));
             }
-            Mistake::RemovesWhatItCannotRead if plan.standing.ready == Ready::InvalidSpec => {
-                plan.actions.extend(machine.iter().map(delete));
+            Mistake::RemovesWhatItCannotRead if plan.status.ready == Ready::InvalidSpec => {
+                plan.steps.extend(machine.iter().map(delete));
             }
             Mistake::WaitsForTheCluster if view.there.reach == Reach::Unreachable => {
-                forget(plan, |it| matches!(it, Action::DeleteMachine { .. }));
+                forget(plan, |it| matches!(it, Step::Run(Action::DeleteMachine { .. })));
             }
             _ => {}
         }
@@ -102,16 +111,18 @@ impl Mistake {
 
     /// A `decide` that does not look at something is one that sees it otherwise.
     pub(super) fn blind(self, seen: &mut Observed) {
-        let is_there = seen.machine.ours().is_some();
+        let is_there = seen.machine.managed().is_some();
         match (self, &mut seen.machine) {
-            (Mistake::MakesInVain, _) if !is_there => (seen.cluster, seen.held_off) = (Cluster::Present, None),
+            (Mistake::MakesInVain, _) if !is_there => (seen.cluster, seen.recreate_backoff) = (Cluster::Present, None),
             (Mistake::IgnoresThePause, _) if is_there => seen.cluster = Cluster::Present,
-            (Mistake::TakesSilenceForNoNode, _) if matches!(seen.node, Node::Unreachable(_)) => seen.node = Node::None,
-            (Mistake::KeepsTheFailed, Slot::Ours(machine)) => machine.health = Health::Running,
-            (Mistake::OverlooksStrangers, Slot::Absent) => {
+            (Mistake::TakesSilenceForNoNode, _) if matches!(seen.node, Node::Unreachable(_)) => {
+                seen.node = Node::Absent(Absence::NotJoined)
+            }
+            (Mistake::KeepsTheFailed, Child::Managed(machine)) => machine.health = MachineHealth::Running,
+            (Mistake::OverlooksStrangers, Child::Absent) => {
                 for child in [&mut seen.bootstrap, &mut seen.infrastructure] {
-                    if matches!(child, Slot::Foreign(_)) {
-                        *child = Slot::Absent;
+                    if matches!(child, Child::Unmanaged(_)) {
+                        *child = Child::Absent;
                     }
                 }
             }
@@ -120,16 +131,16 @@ impl Mistake {
     }
 }
 
-fn forget(plan: &mut Plan, what: fn(&Action) -> bool) {
-    plan.actions.retain(|it| !what(it));
+fn forget(plan: &mut Plan, what: fn(&Step) -> bool) {
+    plan.steps.retain(|it| !what(it));
 }
 
-fn forget_store(plan: &mut Plan, what: fn(&Standing) -> bool) {
-    plan.actions.retain(|it| !matches!(it, Action::Store(standing) if what(standing)));
+fn forget_store(plan: &mut Plan, what: fn(&DesiredStatus) -> bool) {
+    plan.steps.retain(|it| !matches!(it, Step::StoreStatus(standing) if what(standing)));
 }
 
-fn replace(plan: &mut Plan, what: fn(&Action) -> bool, with: &Action) {
-    for action in plan.actions.iter_mut().filter(|it| what(it)) {
+fn replace(plan: &mut Plan, what: fn(&Step) -> bool, with: &Step) {
+    for action in plan.steps.iter_mut().filter(|it| what(it)) {
         action.clone_from(with);
     }
 }

@@ -1,6 +1,6 @@
 //! Cluster API, the kubelet, and strangers.
 
-use fivespot_planner::drain::Verdict;
+use fivespot_planner::drain::DrainAction;
 use fivespot_planner::observed::{Cluster, Cordon};
 
 use super::state::{MachineState, NodeState, ProviderState, There, Whose};
@@ -11,7 +11,7 @@ const STRANGER: u8 = 99;
 impl There {
     /// Cluster API and the kubelet finish what they can.
     pub(crate) fn others_finish(&mut self) {
-        if self.pod == Some(Verdict::Await) {
+        if self.pod == Some(DrainAction::Wait) {
             self.pod = None;
         }
         for child in [&mut self.bootstrap, &mut self.infrastructure] {
@@ -33,8 +33,8 @@ impl There {
         for child in [&mut self.bootstrap, &mut self.infrastructure] {
             *child = child.map(|it| ProviderState { adopted_by: Some(machine.uid), ..it });
         }
-        self.node = Some(NodeState { of: machine.uid, cordon: Cordon::Open, request: false, agent: false });
-        self.pod = Some(Verdict::Evict);
+        self.node = Some(NodeState { of: machine.uid, cordon: Cordon::Schedulable, request: false, agent: false });
+        self.pod = Some(DrainAction::Evict);
     }
 
     /// A Machine takes with it what it has adopted, or what it was made with.
@@ -71,10 +71,10 @@ impl There {
     pub(crate) fn stranger_turns_node(&mut self) {
         self.node = self.node.map(|it| {
             let cordon = match it.cordon {
-                Cordon::Open => Cordon::Others,
-                Cordon::Others => Cordon::Open,
-                Cordon::Ours => Cordon::Reopened,
-                Cordon::Reopened => Cordon::Ours,
+                Cordon::Schedulable => Cordon::ByOther,
+                Cordon::ByOther => Cordon::Schedulable,
+                Cordon::ByController => Cordon::Reverted,
+                Cordon::Reverted => Cordon::ByController,
             };
             NodeState { cordon, ..it }
         });

@@ -1,21 +1,22 @@
 //! The requests that a plan comes to.
 
-use fivespot_planner::observed::{Marks, Observed};
-use fivespot_planner::plan::{Action, Standing};
+use fivespot_planner::observed::{Exclusions, Observed};
+use fivespot_planner::plan::{Action, DesiredStatus, Step};
 
 /// One request of a plan.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    Act(Action),
-    /// Puts marks on the Machine of this uid, or takes all of them off.
+    /// A step that is one request.
+    Take(Step),
+    /// Puts exclusions on the Machine of this uid, or takes all of them off.
     Annotate {
         uid: String,
-        marks: Option<Marks>,
+        exclusions: Option<Exclusions>,
     },
     CreateBootstrap,
     CreateInfrastructure,
     CreateMachine,
-    Report(Box<Standing>),
+    Report(Box<DesiredStatus>),
     /// Tells that the pass has failed.
     ReportFailure,
 }
@@ -28,19 +29,21 @@ pub(crate) enum Subject {
 }
 
 impl Request {
-    /// The requests of one act.
-    pub(crate) fn of(action: &Action, seen: &Observed) -> Vec<Request> {
-        let annotate = |marks: Option<Marks>| {
-            seen.machine.ours().map(|it| Request::Annotate { uid: it.uid.clone(), marks }).into_iter().collect()
+    /// The requests of one step.
+    pub(crate) fn of(step: &Step, seen: &Observed) -> Vec<Request> {
+        let annotate = |exclusions: Option<Exclusions>| {
+            seen.machine.managed().map(|it| Request::Annotate { uid: it.uid.clone(), exclusions }).into_iter().collect()
         };
-        match action {
-            Action::CreateChildren => {
+        match step {
+            Step::CreateChildren => {
                 vec![Request::CreateBootstrap, Request::CreateInfrastructure, Request::CreateMachine]
             }
-            Action::Together(lists) => lists.iter().flatten().flat_map(|it| Request::of(it, seen)).collect(),
-            Action::Mark(marks) => annotate(Some(*marks)),
-            Action::Unmark => annotate(None),
-            other => vec![Request::Act(other.clone())],
+            Step::ForceRemove(removal) => {
+                removal.lanes().flatten().flat_map(|it| Request::of(&Step::Run(it.clone()), seen)).collect()
+            }
+            Step::Run(Action::SetExclusions(exclusions)) => annotate(Some(*exclusions)),
+            Step::Run(Action::ClearExclusions) => annotate(None),
+            other => vec![Request::Take(other.clone())],
         }
     }
 
@@ -49,23 +52,21 @@ impl Request {
             Request::Report(_) | Request::ReportFailure => Some(Subject::Object),
             Request::CreateMachine | Request::Annotate { .. } => Some(Subject::Machine),
             Request::CreateBootstrap | Request::CreateInfrastructure => None,
-            Request::Act(action) => match action {
-                Action::AddFinalizer | Action::RemoveFinalizer | Action::Store(_) | Action::DisableSchedule => {
+            Request::Take(step) => match step {
+                Step::AddFinalizer | Step::RemoveFinalizer | Step::StoreStatus(_) | Step::DisableSchedule => {
                     Some(Subject::Object)
                 }
-                Action::Mark(_) | Action::Unmark | Action::DeleteMachine { .. } => Some(Subject::Machine),
-                Action::Cordon
-                | Action::Uncordon
-                | Action::Project { .. }
-                | Action::Unproject
-                | Action::ClearRequest => Some(Subject::Node),
-                Action::CreateChildren
-                | Action::DeleteProvider { .. }
-                | Action::Taint { .. }
-                | Action::Evict(_)
-                | Action::EndPods(_)
-                | Action::EndAllPods
-                | Action::Together(_) => None,
+                Step::RollOutAgent { .. } => Some(Subject::Node),
+                Step::CreateChildren | Step::ApplyTaints { .. } | Step::EvictPods(_) | Step::ForceRemove(_) => None,
+                Step::Run(action) => match action {
+                    Action::SetExclusions(_) | Action::ClearExclusions | Action::DeleteMachine { .. } => {
+                        Some(Subject::Machine)
+                    }
+                    Action::Cordon | Action::Uncordon | Action::WithdrawAgent | Action::ClearReclaimRequest => {
+                        Some(Subject::Node)
+                    }
+                    Action::DeleteProviderObject { .. } | Action::DeletePods(_) | Action::DeleteAllPods => None,
+                },
             },
         }
     }

@@ -1,7 +1,7 @@
 //! Where the spec says that a world comes to rest.
 
 use fivespot_api::Phase;
-use fivespot_planner::observed::{Cluster, Cordon, Marks};
+use fivespot_planner::observed::{Cluster, Cordon, Exclusions};
 
 use super::state::{MachineState, Object, ProviderState, Reach, There, World};
 
@@ -34,7 +34,7 @@ pub(super) fn is_right(world: &World) -> bool {
 fn is_held_up(object: &Object, world: &World) -> Option<bool> {
     let machine = world.there.our_machine().filter(|_| world.there.cluster == Cluster::Paused)?;
     let asked = object.asked;
-    let ejected = asked.killed || object.phase == Some(Phase::EmergencyRemove);
+    let ejected = asked.killed || object.is_reclaiming();
     let closed = asked.enabled && asked.readable && !world.window;
     let leaves = matches!(object.phase, Some(Phase::ShuttingDown | Phase::EmergencyRemove));
     (machine.deleting || ejected || asked.deleted || closed).then_some(leaves && (machine.deleting || !ejected))
@@ -74,6 +74,6 @@ fn is_looked_after(there: &There) -> bool {
 
 /// Whether nothing is left of a shutdown that was abandoned. Nobody can open a Node that cannot be reached.
 fn is_free(machine: MachineState, there: &There) -> bool {
-    let closed = there.node.is_some_and(|it| matches!(it.cordon, Cordon::Ours | Cordon::Reopened));
-    !machine.deleting && machine.marks == Marks::default() && !(closed && there.reach == Reach::Connected)
+    let closed = there.node.is_some_and(|it| matches!(it.cordon, Cordon::ByController | Cordon::Reverted));
+    !machine.deleting && machine.exclusions == Exclusions::default() && !(closed && there.reach == Reach::Connected)
 }

@@ -1,9 +1,8 @@
 //! What must never happen, judged where requests arrive.
 
-use fivespot_api::Phase;
-use fivespot_planner::drain::Verdict;
+use fivespot_planner::drain::DrainAction;
 use fivespot_planner::observed::Cluster;
-use fivespot_planner::plan::Action;
+use fivespot_planner::plan::{Action, Step};
 
 use super::pass::Pass;
 use super::state::{MachineState, ProviderState, Whose, World};
@@ -25,10 +24,11 @@ pub(crate) enum Rule {
 }
 
 /// Whether a request takes something from a machine, or from those who use it.
-fn takes(action: &Action) -> bool {
+fn takes(step: &Step) -> bool {
     matches!(
-        action,
-        Action::DeleteMachine { .. } | Action::Cordon | Action::Evict(_) | Action::EndPods(_) | Action::EndAllPods
+        step,
+        Step::EvictPods(_)
+            | Step::Run(Action::DeleteMachine { .. } | Action::Cordon | Action::DeletePods(_) | Action::DeleteAllPods)
     )
 }
 
@@ -38,13 +38,13 @@ impl World {
     }
 
     /// What takes something from a machine has its reason, by what the pass saw, and its reason is stored.
-    pub(crate) fn judge(&mut self, pass: &Pass, action: &Action) {
+    pub(crate) fn judge(&mut self, pass: &Pass, step: &Step) {
         let (Some(asked), Some(object)) = (pass.view.caches.object.map(|it| it.asked), self.object) else { return };
-        if !takes(action) || self.is_not_ours_to_judge(action) || asked.killed {
+        if !takes(step) || self.is_not_ours_to_judge(step) || asked.killed {
             return;
         }
         if pass.view.is_reclaimed() {
-            if object.phase != Some(Phase::EmergencyRemove) {
+            if !object.is_reclaiming() {
                 self.break_rule(Rule::ReclaimIsStoredFirst);
             }
             return;
@@ -59,22 +59,22 @@ impl World {
         if object.shutdown.is_none() {
             self.break_rule(Rule::ShutdownIsStoredFirst);
         }
-        if matches!(action, Action::DeleteMachine { .. }) && self.is_undrained(pass) {
+        if matches!(step, Step::Run(Action::DeleteMachine { .. })) && self.is_undrained(pass) {
             self.break_rule(Rule::PodsAreAskedFirst);
         }
     }
 
     /// Whether a delete is meant for another Machine than ours, so that nothing comes of it or something worse does.
-    fn is_not_ours_to_judge(&self, action: &Action) -> bool {
+    fn is_not_ours_to_judge(&self, step: &Step) -> bool {
         let is_ours = |uid: &str| self.there.our_machine().is_some_and(|it| it.uid.to_string() == uid);
-        matches!(action, Action::DeleteMachine { uid } if !is_ours(uid))
+        matches!(step, Step::Run(Action::DeleteMachine { uid }) if !is_ours(uid))
     }
 
     /// Whether a pod that nobody asked is on the Node, though its time to leave is not up.
     fn is_undrained(&self, pass: &Pass) -> bool {
         let joined = pass.view.there.machine.is_some_and(|it| it.joined) && self.there.node.is_some();
         let in_time = self.object.is_some_and(|it| it.shutdown == Some(pass.view.instant));
-        joined && in_time && self.there.pod == Some(Verdict::Evict)
+        joined && in_time && self.there.pod == Some(DrainAction::Evict)
     }
 
     /// A request changes or deletes this Machine, or its Node, or a pod on it. A Machine keeps its uid when it is taken

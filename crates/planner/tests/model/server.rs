@@ -4,7 +4,7 @@ mod children;
 mod node;
 mod object;
 
-use fivespot_planner::plan::{Action, Role};
+use fivespot_planner::plan::{Action, Role, Step};
 
 use super::pass::Pass;
 use super::request::Request;
@@ -31,37 +31,29 @@ impl World {
             Request::CreateBootstrap => self.create_provider(|there| &mut there.bootstrap),
             Request::CreateInfrastructure => self.create_provider(|there| &mut there.infrastructure),
             Request::CreateMachine => self.create_machine(pass),
-            Request::Annotate { uid, marks } => self.annotate_machine(pass, uid, *marks),
-            Request::Act(action) => self.act(pass, action),
+            Request::Annotate { uid, exclusions } => self.annotate_machine(pass, uid, *exclusions),
+            Request::Take(step) => self.take(pass, step),
         }
     }
 
-    fn act(&mut self, pass: &Pass, action: &Action) -> Answer {
-        self.judge(pass, action);
-        match action {
-            Action::AddFinalizer => self.add_finalizer(pass),
-            Action::RemoveFinalizer => self.remove_finalizer(pass),
-            Action::Store(standing) => self.store(pass, standing),
-            Action::DisableSchedule => self.disable_schedule(pass),
-            Action::DeleteMachine { uid } => self.delete_machine(pass, uid),
-            Action::DeleteProvider { role: Role::Bootstrap, uid } => {
+    fn take(&mut self, pass: &Pass, step: &Step) -> Answer {
+        self.judge(pass, step);
+        match step {
+            Step::AddFinalizer => self.add_finalizer(pass),
+            Step::RemoveFinalizer => self.remove_finalizer(pass),
+            Step::StoreStatus(standing) => self.store(pass, standing),
+            Step::DisableSchedule => self.disable_schedule(pass),
+            Step::Run(Action::DeleteMachine { uid }) => self.delete_machine(pass, uid),
+            Step::Run(Action::DeleteProviderObject { role: Role::Bootstrap, uid }) => {
                 self.delete_provider(pass, |there| &mut there.bootstrap, uid)
             }
-            Action::DeleteProvider { role: Role::Infrastructure, uid } => {
+            Step::Run(Action::DeleteProviderObject { role: Role::Infrastructure, uid }) => {
                 self.delete_provider(pass, |there| &mut there.infrastructure, uid)
             }
-            Action::Cordon
-            | Action::Uncordon
-            | Action::Taint { .. }
-            | Action::Evict(_)
-            | Action::EndPods(_)
-            | Action::EndAllPods
-            | Action::Project { .. }
-            | Action::Unproject
-            | Action::ClearRequest => self.act_on_node(pass, action),
-            Action::CreateChildren | Action::Together(_) | Action::Mark(_) | Action::Unmark => {
-                panic!("taken apart before")
+            Step::ApplyTaints { .. } | Step::EvictPods(_) | Step::RollOutAgent { .. } | Step::Run(_) => {
+                self.act_on_node(pass, step)
             }
+            Step::CreateChildren | Step::ForceRemove(_) => panic!("taken apart before"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! All there is at one moment, small enough to be compared and counted.
 
 use fivespot_api::Phase;
-use fivespot_planner::drain::Verdict;
-use fivespot_planner::observed::{Cluster, Cordon, Marks};
+use fivespot_planner::drain::DrainAction;
+use fivespot_planner::observed::{Cluster, Cordon, Exclusions};
 
 use super::mistake::Mistake;
 use super::pass::Pass;
@@ -35,7 +35,20 @@ pub(crate) struct Object {
     pub(crate) refs: bool,
     pub(crate) shutdown: Option<u8>,
     /// The Machine that was reclaimed, and whether the schedule was disabled for it.
-    pub(crate) reclaim: Option<(u8, bool)>,
+    pub(crate) reclaim: Option<Reclaim>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reclaim {
+    pub(crate) machine: u8,
+    pub(crate) schedule_disabled: bool,
+    pub(crate) in_progress: bool,
+}
+
+impl Object {
+    pub(crate) fn is_reclaiming(self) -> bool {
+        self.reclaim.is_some_and(|it| it.in_progress)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,14 +65,14 @@ pub(crate) struct MachineState {
     pub(crate) uid: u8,
     pub(crate) whose: Whose,
     pub(crate) deleting: bool,
-    pub(crate) marks: Marks,
+    pub(crate) exclusions: Exclusions,
     pub(crate) joined: bool,
     pub(crate) failed: bool,
 }
 
 impl MachineState {
     pub(crate) fn new(uid: u8, whose: Whose) -> Self {
-        MachineState { uid, whose, deleting: false, marks: Marks::default(), joined: false, failed: false }
+        MachineState { uid, whose, deleting: false, exclusions: Exclusions::default(), joined: false, failed: false }
     }
 
     pub(crate) fn is_ours(self) -> bool {
@@ -111,7 +124,7 @@ pub(crate) struct There {
     pub(crate) bootstrap: Option<ProviderState>,
     pub(crate) infrastructure: Option<ProviderState>,
     pub(crate) node: Option<NodeState>,
-    pub(crate) pod: Option<Verdict>,
+    pub(crate) pod: Option<DrainAction>,
     pub(crate) cluster: Cluster,
     pub(crate) reach: Reach,
 }

@@ -2,11 +2,10 @@
 
 use std::sync::OnceLock;
 
-use fivespot_api::Phase;
-use fivespot_planner::decide::{Situation, decide};
-use fivespot_planner::intent::Intent;
+use fivespot_planner::decide::decide;
+use fivespot_planner::input::{DecisionInput, RequestedState};
 use fivespot_planner::observed::{Node, Observed};
-use fivespot_planner::plan::{Action, Decision, Plan};
+use fivespot_planner::plan::{Decision, Plan, Step};
 use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::{SignedDuration, Timestamp};
 
@@ -68,13 +67,14 @@ impl View {
     /// What was seen when no closer look was needed any more, and what is done about it.
     fn plan(&self) -> Option<(Observed, Plan)> {
         let object = self.caches.object?;
-        let intent = Intent {
+        let intent = RequestedState {
             deleted: object.asked.deleted,
-            killed: object.asked.killed,
+            kill_switch: object.asked.killed,
             enabled: object.asked.enabled,
-            orders: Some(super::observation::ORDERS.to_owned()),
+            agent_config: Some(super::observation::ORDERS.to_owned()),
             graceful_shutdown_timeout: SignedDuration::from_mins(5),
             node_drain_timeout: SignedDuration::from_mins(2),
+            schedule: String::new(),
         };
         let spec = &specs()[if object.asked.readable { usize::from(self.window) } else { 2 }];
         let mut looks = Vec::new();
@@ -83,15 +83,16 @@ impl View {
             if let Some(mistake) = self.mistake {
                 mistake.blind(&mut seen);
             }
-            let situation = Situation { intent: &intent, spec: spec.as_ref(), seen: &seen, now: instant(self.instant) };
-            match decide(situation) {
-                Decision::Do(mut plan) => {
+            let situation =
+                DecisionInput { requested: &intent, spec: spec.as_ref(), observed: &seen, now: instant(self.instant) };
+            match decide(&situation) {
+                Decision::Execute(mut plan) => {
                     if let Some(mistake) = self.mistake {
                         mistake.plant(self, &mut plan);
                     }
                     return Some((seen, *plan));
                 }
-                Decision::ProbeResult(look) => {
+                Decision::NeedsRead(look) => {
                     assert!(!looks.contains(&look), "{look:?} is asked for again");
                     looks.push(look);
                 }
@@ -101,31 +102,31 @@ impl View {
 
     /// Whether the spec asks for a machine, and nobody for anything else.
     pub(crate) fn is_wanted(&self) -> bool {
-        let by = |it: Object| it.asked == Asked::MACHINE && it.phase != Some(Phase::EmergencyRemove);
+        let by = |it: Object| it.asked == Asked::MACHINE && !it.is_reclaiming();
         self.window && self.caches.object.is_some_and(by)
     }
 
     /// Whether the Machine of this uid was seen, and as ours.
     pub(crate) fn sees_as_ours(&self, uid: u8) -> bool {
-        self.plan().is_some_and(|(seen, _)| seen.machine.ours().is_some_and(|it| it.uid == uid.to_string()))
+        self.plan().is_some_and(|(seen, _)| seen.machine.managed().is_some_and(|it| it.uid == uid.to_string()))
     }
 
     /// Whether a reclaim was seen to be under way, or a request for one that is new.
     pub(crate) fn is_reclaimed(&self) -> bool {
         let Some((seen, _)) = self.plan() else { return false };
-        let machine = seen.machine.ours().map(|it| &it.uid);
-        let requested = matches!(&seen.node, Node::Ours(node) if node.reclaim.is_some());
+        let machine = seen.machine.managed().map(|it| &it.uid);
+        let requested = matches!(&seen.node, Node::Managed(node) if node.reclaim_request.is_some());
         let done_before = seen.stored.reclaim.as_ref().is_some_and(|it| Some(&it.machine_uid) == machine);
-        seen.stored.reclaiming || (requested && !done_before)
+        seen.stored.reclaim_in_progress() || (requested && !done_before)
     }
 
     /// The requests of the plan in their order, and the report unless it would change nothing.
     pub(crate) fn requests(&self) -> Vec<Request> {
         let (Some((seen, plan)), Some(object)) = (self.plan(), self.caches.object) else { return Vec::new() };
-        let mut requests: Vec<Request> = plan.actions.iter().flat_map(|it| Request::of(it, &seen)).collect();
-        let removed = plan.actions.contains(&Action::RemoveFinalizer);
-        let standing = plan.standing;
-        let stored = requests.iter().any(|it| matches!(it, Request::Act(Action::Store(it)) if **it == standing));
+        let mut requests: Vec<Request> = plan.steps.iter().flat_map(|it| Request::of(it, &seen)).collect();
+        let removed = plan.steps.contains(&Step::RemoveFinalizer);
+        let standing = plan.status;
+        let stored = requests.iter().any(|it| matches!(it, Request::Take(Step::StoreStatus(it)) if **it == standing));
         if object.with(&standing) != object && !removed && !stored {
             requests.push(Request::Report(Box::new(standing)));
         }

@@ -1,28 +1,28 @@
 //! A process that dies after any act, and another that takes over.
 
 use super::world::{PARTS, World, every_start};
-use crate::plan::Action;
+use crate::plan::{Action, ForceRemoval, Step};
 
 /// In how many of the first passes a crash is tried.
 const PASSES: usize = 3;
 
 /// What had been done when the process died.
 struct Cut {
-    acts: Vec<Action>,
+    acts: Vec<Step>,
     /// How many parts of a machine that was being made.
     parts: usize,
 }
 
 /// Every point at which a process can die while it carries out a plan.
-fn cuts(plan: &[Action]) -> Vec<Cut> {
+fn cuts(plan: &[Step]) -> Vec<Cut> {
     let mut all = Vec::new();
     for at in 0..=plan.len() {
         let done = &plan[..at];
         match plan.get(at) {
-            Some(Action::Together(lists)) => {
-                all.extend(side_by_side(lists).into_iter().map(|it| Cut { acts: [done, &it].concat(), parts: 0 }));
+            Some(Step::ForceRemove(removal)) => {
+                all.extend(side_by_side(removal).into_iter().map(|it| Cut { acts: [done, &it].concat(), parts: 0 }));
             }
-            Some(Action::CreateChildren) => all.extend((0..PARTS).map(|parts| Cut { acts: done.to_vec(), parts })),
+            Some(Step::CreateChildren) => all.extend((0..PARTS).map(|parts| Cut { acts: done.to_vec(), parts })),
             Some(_) | None => all.push(Cut { acts: done.to_vec(), parts: 0 }),
         }
     }
@@ -30,23 +30,22 @@ fn cuts(plan: &[Action]) -> Vec<Cut> {
 }
 
 /// Lists that are done side by side can each have come to another point.
-fn side_by_side(lists: &[Vec<Action>]) -> Vec<Vec<Action>> {
-    lists.iter().fold(vec![Vec::new()], |before, list| {
+fn side_by_side(removal: &ForceRemoval) -> Vec<Vec<Step>> {
+    removal.lanes().fold(vec![Vec::new()], |before, list| {
         let points = prefixes(list);
         before.iter().flat_map(|it| points.iter().map(|more| [&it[..], more].concat())).collect()
     })
 }
 
-fn prefixes(list: &[Action]) -> Vec<Vec<Action>> {
-    assert!(!list.contains(&Action::CreateChildren), "its parts are not told apart here");
-    cuts(list).into_iter().map(|it| it.acts).collect()
+fn prefixes(list: &[Action]) -> Vec<Vec<Step>> {
+    (0..=list.len()).map(|at| list[..at].iter().cloned().map(Step::Run).collect()).collect()
 }
 
 /// Every world that a crash in the next pass can leave behind, where nobody and where somebody did something before the
 /// next process began.
 fn crashed(world: &World) -> Vec<World> {
     let mut left = Vec::new();
-    for Cut { acts, parts } in cuts(&world.decide().actions) {
+    for Cut { acts, parts } in cuts(&world.decide().steps) {
         let mut at_once = world.clone();
         at_once.carry_out(&acts);
         if parts > 0 {
@@ -54,7 +53,7 @@ fn crashed(world: &World) -> Vec<World> {
         }
         at_once.restart();
         // A request that nobody has stored can go with its Node, or be made, before anybody looks again.
-        if !at_once.asked.reclaim || at_once.stored.reclaiming {
+        if !at_once.asked.reclaim || at_once.stored.reclaim_in_progress() {
             let mut later = at_once.clone();
             later.others_act();
             left.push(later);
@@ -94,8 +93,12 @@ fn a_crash_at_any_act_of_the_first_passes_changes_nothing_about_the_end() {
 
 #[test]
 fn every_combination_of_what_is_done_side_by_side_is_tried() {
-    let together = Action::Together(vec![vec![Action::Cordon, Action::Uncordon], vec![Action::EndAllPods]]);
-    let plan = [Action::AddFinalizer, together, Action::DisableSchedule];
+    let together = Step::ForceRemove(ForceRemoval {
+        machine: vec![Action::Cordon, Action::Uncordon],
+        node: Vec::new(),
+        pods: vec![Action::DeleteAllPods],
+    });
+    let plan = [Step::AddFinalizer, together, Step::DisableSchedule];
     let done: Vec<usize> = cuts(&plan).iter().map(|it| it.acts.len()).collect();
     // Nothing; the finalizer with each of three times two points; all lists; all.
     assert_eq!(done, [0, 1, 2, 2, 3, 3, 4, 2, 3]);

@@ -58,7 +58,7 @@ fn is_fit(world: &World) -> bool {
 /// the Node of a Machine that was not given back before.
 fn is_given_back(world: &World) -> bool {
     let Asked { deleted, killed, enabled, schedule, reclaim, orders } = world.asked;
-    if world.stored.reclaiming {
+    if world.stored.reclaim_in_progress() {
         return true;
     }
     if !reclaim || !orders || world.reach == Reach::Never || world.was_reclaimed() {
@@ -67,7 +67,7 @@ fn is_given_back(world: &World) -> bool {
     let paused = world.cluster == Cluster::Paused;
     let scheduled = enabled && !deleted && !killed;
     let goes_at_once = killed || (!paused && (deleted || (enabled && schedule == Schedule::Closed)));
-    match world.machine.ours() {
+    match world.machine.managed() {
         // A request on a Node that cannot be reached yet is seen if the machine is there for so long.
         Some(_) if world.node.is_some() => world.reach == Reach::Answers || (world.alive().is_some() && !killed),
         // The owner asks as soon as there is a Node.
@@ -106,7 +106,7 @@ type Findings = Vec<(bool, &'static str)>;
 
 fn given_back(start: &World, end: &World) -> Findings {
     let count = |world: &World| world.stored.reclaim.as_ref().map_or(0, |it| it.count);
-    let begun = i64::from(!start.stored.reclaiming);
+    let begun = i64::from(!start.stored.reclaim_in_progress());
     let told = end.stored.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
     vec![
         (end.asked.enabled, "it comes back by itself"),
@@ -122,7 +122,7 @@ fn running(start: &World, end: &World) -> Findings {
         (stays && !is_the_same_machine(start, end), "a machine that was of use was replaced"),
         (!stays && end.made != start.made + 1, "not one machine was made"),
         (end.bootstrap.is_none() || end.infrastructure.is_none(), "a part is missing"),
-        (!end.stored.uids_known, "the uids of its parts are not known"),
+        (!end.stored.has_child_uids, "the uids of its parts are not known"),
         (!end.finalizer, "a deletion would not wait for it"),
         (!end.is_taken_back(), "something is left of a shutdown"),
     ]
@@ -134,7 +134,7 @@ fn unmade(start: &World, end: &World) -> Findings {
     let stays = end.machine_is_foreign() || (nobody_can_tell && !left);
     let forgotten = end.stored.shutdown_started_at.is_none();
     vec![
-        (end.machine.ours().is_some() || end.made > start.made, "there is a machine"),
+        (end.machine.managed().is_some() || end.made > start.made, "there is a machine"),
         (stays && parts(end) != parts(start), "parts that nobody wants out were touched"),
         (left && parts(end) != [None; 2], "something is left of a machine that was on its way out"),
         (!forgotten, "a shutdown that is over is remembered"),
@@ -142,12 +142,12 @@ fn unmade(start: &World, end: &World) -> Findings {
 }
 
 fn touched(start: &World, end: &World) -> Findings {
-    let marks = |world: &World| world.alive().map(|it| it.marks);
+    let exclusions = |world: &World| world.alive().map(|it| it.exclusions);
     // What joins meanwhile is open.
-    let cordon = |world: &World| world.node.unwrap_or(Cordon::Open);
+    let cordon = |world: &World| world.node.unwrap_or(Cordon::Schedulable);
     vec![
         (!is_the_same_machine(start, end), "another machine"),
-        (marks(start) != marks(end), "its marks"),
+        (exclusions(start) != exclusions(end), "its exclusions"),
         (cordon(start) != cordon(end), "its cordon"),
         (start.pod != end.pod && !start.pod_leaves(), "its pod"),
         (parts(start) != parts(end), "its parts"),

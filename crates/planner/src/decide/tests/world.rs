@@ -12,8 +12,8 @@ mod starts;
 use fivespot_api::Phase;
 use jiff::Timestamp;
 
-use crate::drain::Verdict;
-use crate::observed::{Agent, Cluster, Cordon, Machine, ProviderChild, Slot, Stored};
+use crate::drain::DrainAction;
+use crate::observed::{AgentRollout, Child, Cluster, Cordon, Machine, ProviderChild, Stored};
 use crate::plan::Plan;
 
 pub(super) use acts::PARTS;
@@ -68,10 +68,10 @@ pub(super) enum Pod {
 }
 
 impl Pod {
-    fn verdict(self) -> Verdict {
+    fn verdict(self) -> DrainAction {
         match self {
-            Pod::Willing | Pod::Stubborn => Verdict::Evict,
-            Pod::Leaving => Verdict::Await,
+            Pod::Willing | Pod::Stubborn => DrainAction::Evict,
+            Pod::Leaving => DrainAction::Wait,
         }
     }
 }
@@ -83,15 +83,15 @@ pub(super) struct World {
     pub(super) finalizer: bool,
     pub(super) phase: Option<Phase>,
     pub(super) stored: Stored,
-    pub(super) machine: Slot<Machine>,
+    pub(super) machine: Child<Machine>,
     pub(super) bootstrap: Option<ProviderChild>,
     pub(super) infrastructure: Option<ProviderChild>,
     pub(super) node: Option<Cordon>,
-    pub(super) agent: Agent,
+    pub(super) agent: AgentRollout,
     pub(super) reach: Reach,
     pub(super) pod: Option<Pod>,
     /// What a process remembers of a machine that failed, and forgets when it dies.
-    pub(super) held_off: Option<Timestamp>,
+    pub(super) recreate_backoff: Option<Timestamp>,
     pub(super) object_gone: bool,
     pub(super) now: Timestamp,
     /// How many machines have been made.
@@ -130,8 +130,8 @@ impl World {
         let changed = self.as_watched() != before.as_watched();
         let Some(at) = plan.wake_at else {
             let again = self.decide();
-            assert_eq!(again.actions, Vec::new(), "nobody looks again, and there is something to do: {self:#?}");
-            assert_eq!(again.standing.phase, plan.standing.phase, "nobody looks again, and it is over: {self:#?}");
+            assert_eq!(again.steps, Vec::new(), "nobody looks again, and there is something to do: {self:#?}");
+            assert_eq!(again.status.phase, plan.status.phase, "nobody looks again, and it is over: {self:#?}");
             return false;
         };
         assert!(changed || at > before.now, "it is looked at again at once, for nothing: {self:#?}\n{plan:#?}");
@@ -142,12 +142,12 @@ impl World {
     /// What a watch tells of. Pods and provider objects are looked at, and time passes.
     fn as_watched(&self) -> World {
         let now = Timestamp::UNIX_EPOCH;
-        World { pod: None, bootstrap: None, infrastructure: None, held_off: None, now, ..self.clone() }
+        World { pod: None, bootstrap: None, infrastructure: None, recreate_backoff: None, now, ..self.clone() }
     }
 
     /// The process dies, and another one begins.
     pub(super) fn restart(&mut self) {
-        self.held_off = None;
+        self.recreate_backoff = None;
     }
 
     /// Whether all that matters is the same: times, and the names of machines that were made, do not.
@@ -161,11 +161,11 @@ impl World {
 
     fn without_names_and_times(&self) -> World {
         let mut it = self.clone();
-        (it.now, it.held_off, it.made) = (Timestamp::UNIX_EPOCH, None, 0);
+        (it.now, it.recreate_backoff, it.made) = (Timestamp::UNIX_EPOCH, None, 0);
         // When a shutdown began of which nothing is left matters to nobody; an end that has to forget it says so.
         let under_way = it.stored.shutdown_started_at.filter(|_| !self.nothing_of_ours());
         it.stored.shutdown_started_at = under_way.map(|_| Timestamp::UNIX_EPOCH);
-        if let Slot::Ours(machine) = &mut it.machine {
+        if let Child::Managed(machine) = &mut it.machine {
             machine.uid.clear();
         }
         for adopted in [&mut it.bootstrap, &mut it.infrastructure].into_iter().flatten() {

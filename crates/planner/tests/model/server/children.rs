@@ -1,7 +1,7 @@
 //! Making children and taking them away. What is deleted or marked is named by its uid; what is created may be there
 //! already.
 
-use fivespot_planner::observed::{Cluster, Marks};
+use fivespot_planner::observed::{Cluster, Exclusions};
 
 use super::super::pass::Pass;
 use super::super::rules::Rule;
@@ -56,11 +56,11 @@ impl World {
         }
     }
 
-    pub(super) fn annotate_machine(&mut self, pass: &Pass, uid: &str, marks: Option<Marks>) -> Answer {
+    pub(super) fn annotate_machine(&mut self, pass: &Pass, uid: &str, exclusions: Option<Exclusions>) -> Answer {
         self.change_machine(pass, uid, |machine| {
-            machine.marks = marks.map_or(Marks::default(), |marks| Marks {
-                no_drain: machine.marks.no_drain || marks.no_drain,
-                no_volumes: machine.marks.no_volumes || marks.no_volumes,
+            machine.exclusions = exclusions.map_or(Exclusions::default(), |exclusions| Exclusions {
+                node_drain: machine.exclusions.node_drain || exclusions.node_drain,
+                volume_detach: machine.exclusions.volume_detach || exclusions.volume_detach,
             });
         })
     }

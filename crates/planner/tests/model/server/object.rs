@@ -2,22 +2,26 @@
 //! refused.
 
 use fivespot_api::Phase;
-use fivespot_planner::plan::Standing;
+use fivespot_planner::plan::DesiredStatus;
 
 use super::super::pass::Pass;
 use super::super::rules::Rule;
-use super::super::state::{Object, World};
+use super::super::state::{Object, Reclaim, World};
 use super::super::view::index;
 use super::Answer;
 
 impl Object {
     /// The object when its status tells of this standing.
-    pub(in super::super) fn with(self, standing: &Standing) -> Self {
+    pub(in super::super) fn with(self, standing: &DesiredStatus) -> Self {
         Object {
             phase: Some(standing.phase),
             refs: standing.refs.is_some(),
             shutdown: standing.shutdown_started_at.map(index),
-            reclaim: standing.reclaim.as_ref().map(|it| (it.machine_uid.parse().unwrap(), it.schedule_disabled)),
+            reclaim: standing.reclaim.as_ref().map(|it| Reclaim {
+                machine: it.machine_uid.parse().unwrap(),
+                schedule_disabled: it.schedule_disabled,
+                in_progress: it.in_progress,
+            }),
             ..self
         }
     }
@@ -34,11 +38,11 @@ impl World {
         }
     }
 
-    pub(super) fn store(&mut self, pass: &Pass, standing: &Standing) -> Answer {
-        let before = self.object.and_then(|it| it.phase);
+    pub(super) fn store(&mut self, pass: &Pass, standing: &DesiredStatus) -> Answer {
+        let reclaiming = |world: &World| world.object.is_some_and(Object::is_reclaiming);
+        let before = reclaiming(self);
         let answer = self.write(pass, |object| *object = object.with(standing));
-        if answer == Answer::Done && standing.phase == Phase::EmergencyRemove && before != Some(Phase::EmergencyRemove)
-        {
+        if answer == Answer::Done && !before && reclaiming(self) {
             self.wanted_again = false;
         }
         answer
@@ -47,9 +51,7 @@ impl World {
     /// A reclaim is remembered by its phase, and goes on whatever fails meanwhile.
     pub(super) fn store_failure(&mut self, pass: &Pass) -> Answer {
         self.write(pass, |object| {
-            if object.phase != Some(Phase::EmergencyRemove) {
-                object.phase = Some(Phase::Error);
-            }
+            object.phase = Some(if object.is_reclaiming() { Phase::EmergencyRemove } else { Phase::Error });
         })
     }
 

@@ -4,37 +4,38 @@ use fivespot_api::{Phase, ScheduledMachineStatus};
 
 use super::World;
 use crate::children::MachineVersion;
-use crate::observed::Health;
-use crate::plan::{Action, Plan};
-use crate::status::{Done, Made, Subject, fold};
+use crate::observed::MachineHealth;
+use crate::plan::{Plan, Step};
+use crate::status::{CreatedMachine, Outcome, StatusContext, compute};
 
 impl World {
     /// The world after all acts of a plan, and what the status then says.
     pub(in super::super) fn after(&self, plan: &Plan) -> (World, ScheduledMachineStatus) {
         let (intent, (seen, _)) = (self.intent(), self.look());
         let mut after = self.clone();
-        after.carry_out(&plan.actions);
-        let made = plan.actions.contains(&Action::CreateChildren);
-        let done = Done {
-            machine: made.then(|| Made { uid: after.machine.ours().unwrap().uid.clone(), at: None }),
-            ..Done::default()
+        after.carry_out(&plan.steps);
+        let made = plan.steps.contains(&Step::CreateChildren);
+        let done = Outcome {
+            machine: made
+                .then(|| CreatedMachine { uid: after.machine.managed().unwrap().uid.clone(), created_at: None }),
+            ..Outcome::default()
         };
         let before = ScheduledMachineStatus::default();
-        let subject = Subject {
+        let subject = StatusContext {
             name: "a",
             namespace: "default",
             generation: Some(1),
             machine_version: MachineVersion::V1Beta2,
-            before: &before,
+            previous: &before,
         };
-        let status = fold(subject, &self.situation(&intent, &seen), &plan.standing, &done);
+        let status = compute(subject, &self.situation(&intent, &seen), &plan.status, &done);
         (after, status)
     }
 
     /// What a status claims that is not so in this world.
     pub(in super::super) fn false_claims(&self, status: &ScheduledMachineStatus) -> Vec<&'static str> {
-        let uid = self.machine.ours().map(|it| it.uid.clone());
-        let running = self.machine.ours().is_some_and(|it| it.health == Health::Running);
+        let uid = self.machine.managed().map(|it| it.uid.clone());
+        let running = self.machine.managed().is_some_and(|it| it.health == MachineHealth::Running);
         let everything = uid.is_some() && self.bootstrap.is_some() && self.infrastructure.is_some();
         let is_true = |wanted: &str| status.conditions.iter().any(|it| it.type_ == wanted && it.status == "True");
         let over = matches!(status.phase, Some(Phase::Inactive | Phase::Terminated));

@@ -3,42 +3,42 @@
 use super::eyes::ORDERS;
 use super::parts::{NO_AGENT, agent};
 use super::{Pod, Reach, Schedule, World};
-use crate::observed::{Cordon, Health, Machine, Marks, Orders, ProviderChild, Slot};
+use crate::observed::{AgentConfig, Child, Cordon, Exclusions, Machine, MachineHealth, ProviderChild};
 
 impl World {
     pub(in super::super) fn machine_is_foreign(&self) -> bool {
-        matches!(self.machine, Slot::Foreign(_))
+        matches!(self.machine, Child::Unmanaged(_))
     }
 
     /// The Machine, if nobody has deleted it.
     pub(in super::super) fn alive(&self) -> Option<&Machine> {
-        self.machine.ours().filter(|it| !it.deleting)
+        self.machine.managed().filter(|it| !it.deleting)
     }
 
     /// Whether a shutdown is past the point of no return.
     pub(in super::super) fn is_leaving(&self) -> bool {
         let begun = self.stored.shutdown_started_at.is_some();
-        self.machine.ours().map_or(begun && !self.machine_is_foreign(), |it| it.deleting)
+        self.machine.managed().map_or(begun && !self.machine_is_foreign(), |it| it.deleting)
     }
 
     pub(in super::super) fn machine_has_failed(&self) -> bool {
-        self.machine.ours().is_some_and(|it| matches!(it.health, Health::Failed(_)))
+        self.machine.managed().is_some_and(|it| matches!(it.health, MachineHealth::Failed(_)))
     }
 
     /// Whether the Machine that is there was given back to its owner before.
     pub(in super::super) fn was_reclaimed(&self) -> bool {
-        let uid = self.machine.ours().map(|it| &it.uid);
+        let uid = self.machine.managed().map(|it| &it.uid);
         self.stored.reclaim.as_ref().is_some_and(|it| Some(&it.machine_uid) == uid)
     }
 
     pub(in super::super) fn node_is_seen(&self) -> bool {
-        self.reach == Reach::Answers && self.node.is_some() && self.machine.ours().is_some()
+        self.reach == Reach::Answers && self.node.is_some() && self.machine.managed().is_some()
     }
 
     /// Whether the owner is seen to want the machine, or was.
     pub(in super::super) fn is_asked_for(&self) -> bool {
         let counts = self.asked.reclaim && self.asked.orders && !self.was_reclaimed();
-        self.stored.reclaiming || (counts && self.node_is_seen())
+        self.stored.reclaim_in_progress() || (counts && self.node_is_seen())
     }
 
     pub(in super::super) fn agent_is_there(&self) -> bool {
@@ -47,9 +47,9 @@ impl World {
 
     /// What is wrong with the agent of a machine that is at rest.
     pub(in super::super) fn agent_is_wrong(&self) -> Option<&'static str> {
-        let machine = self.machine.ours().filter(|_| self.node_is_seen())?;
+        let machine = self.machine.managed().filter(|_| self.node_is_seen())?;
         let stays = !machine.deleting && !self.was_reclaimed();
-        let there = self.agent == agent(Orders::Told(ORDERS.to_owned()));
+        let there = self.agent == agent(AgentConfig::Present(ORDERS.to_owned()));
         let wrong = if stays && self.asked.orders {
             // What is said of the rest does not count, and what was said before stands.
             (!there && self.asked.schedule != Schedule::Invalid).then_some("no agent looks after it")
@@ -75,22 +75,22 @@ impl World {
 
     pub(super) fn nothing_of_ours(&self) -> bool {
         let left = [&self.bootstrap, &self.infrastructure].into_iter().any(|it| self.is_ours(it.as_ref()));
-        self.machine.ours().is_none() && !left
+        self.machine.managed().is_none() && !left
     }
 
     /// Whether a child is there that is not somebody else's by now: what a Machine has adopted goes with it.
     pub(super) fn is_ours(&self, child: Option<&ProviderChild>) -> bool {
         let theirs = |it: &ProviderChild| match &self.machine {
-            Slot::Foreign(uid) => it.adopted_by.as_ref() == Some(uid),
-            Slot::Ours(_) | Slot::Absent | Slot::NotRead => false,
+            Child::Unmanaged(uid) => it.adopted_by.as_ref() == Some(uid),
+            Child::Managed(_) | Child::Absent | Child::NotRead => false,
         };
         child.is_some_and(|it| !theirs(it))
     }
 
     /// Whether nothing of a shutdown is left on a machine that stays, as far as its Node can be reached.
     pub(in super::super) fn is_taken_back(&self) -> bool {
-        let opened = !matches!(self.node, Some(Cordon::Ours | Cordon::Reopened)) || self.reach == Reach::Never;
-        let unmarked = self.alive().is_some_and(|it| it.marks == Marks::default());
+        let opened = !matches!(self.node, Some(Cordon::ByController | Cordon::Reverted)) || self.reach == Reach::Never;
+        let unmarked = self.alive().is_some_and(|it| it.exclusions == Exclusions::default());
         opened && unmarked && self.stored.shutdown_started_at.is_none()
     }
 }

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::parts::NO_AGENT;
 use super::{Pod, Reach, World};
-use crate::observed::{Cordon, Health, Slot};
+use crate::observed::{Child, Cordon, MachineHealth};
 
 /// What passes between two passes.
 const A_WHILE: SignedDuration = SignedDuration::from_secs(30);
@@ -25,16 +25,16 @@ impl World {
             part.take_if(|it| it.deleting);
         }
         match &mut self.machine {
-            Slot::Ours(machine) if machine.deleting => self.machine_goes(),
-            Slot::Ours(machine) if machine.health == Health::Provisioning => {
-                machine.health = Health::Running;
+            Child::Managed(machine) if machine.deleting => self.machine_goes(),
+            Child::Managed(machine) if machine.health == MachineHealth::Provisioning => {
+                machine.health = MachineHealth::Running;
                 machine.node = Some("n".to_owned());
                 for part in [&mut self.bootstrap, &mut self.infrastructure].into_iter().flatten() {
                     part.adopted_by = Some(machine.uid.clone());
                 }
-                self.node.get_or_insert(Cordon::Open);
+                self.node.get_or_insert(Cordon::Schedulable);
             }
-            Slot::Ours(_) | Slot::Absent | Slot::Foreign(_) | Slot::NotRead => {}
+            Child::Managed(_) | Child::Absent | Child::Unmanaged(_) | Child::NotRead => {}
         }
         self.object_goes();
     }
@@ -47,19 +47,19 @@ impl World {
     fn machine_goes(&mut self) {
         // A request is an annotation of the Node, and goes with it.
         self.asked.reclaim &= self.node.is_none();
-        (self.machine, self.bootstrap, self.infrastructure) = (Slot::Absent, None, None);
+        (self.machine, self.bootstrap, self.infrastructure) = (Child::Absent, None, None);
         // What the agent is told is the Node's too.
         (self.node, self.pod, self.agent) = (None, None, NO_AGENT);
     }
 
     /// A machine that fails is remembered, until another one has made it.
     pub(super) fn remember(&mut self) {
-        let Some(machine) = self.machine.ours() else { return };
+        let Some(machine) = self.machine.managed() else { return };
         let seen = self.reach == Reach::Answers && self.node.is_some();
         match machine.health {
-            Health::Failed(_) => self.held_off = self.held_off.or(Some(self.now + HOLD_OFF)),
-            Health::Running if seen => self.held_off = None,
-            Health::Running | Health::Provisioning => {}
+            MachineHealth::Failed(_) => self.recreate_backoff = self.recreate_backoff.or(Some(self.now + HOLD_OFF)),
+            MachineHealth::Running if seen => self.recreate_backoff = None,
+            MachineHealth::Running | MachineHealth::Provisioning => {}
         }
     }
 }

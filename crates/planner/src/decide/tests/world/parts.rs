@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 use fivespot_api::ReclaimStatus;
 
 use super::Schedule;
-use crate::drain::Verdict;
-use crate::observed::{Agent, Health, Machine, Marks, NodePod, Orders, ProviderChild, Ref, Refs, Slot};
+use crate::drain::DrainAction;
+use crate::observed::{
+    AgentConfig, AgentRollout, Child, Exclusions, Machine, MachineHealth, NodePod, ProviderChild, Ref, Refs,
+};
 use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
 
 /// What all children are made from.
@@ -47,34 +49,35 @@ pub(super) fn refs() -> Refs {
     Refs { bootstrap: child("Boot", "a-bootstrap"), infrastructure: child("Infra", "a-infra") }
 }
 
-pub(super) fn pod(verdict: Verdict) -> NodePod {
-    NodePod { namespace: "team".to_owned(), name: "p".to_owned(), uid: "p".to_owned(), verdict, to_end: true }
+pub(super) fn pod(drain: DrainAction) -> NodePod {
+    NodePod { namespace: "team".to_owned(), name: "p".to_owned(), uid: "p".to_owned(), drain, force_delete: true }
 }
 
 pub(super) fn child(uid: &str) -> ProviderChild {
     ProviderChild { uid: uid.to_owned(), deleting: false, adopted_by: None, fingerprint: Some(FINGERPRINT.to_owned()) }
 }
 
-pub(super) fn machine(uid: &str, health: Health) -> Machine {
+pub(super) fn machine(uid: &str, health: MachineHealth) -> Machine {
     Machine {
+        name: "a-machine".to_owned(),
         uid: uid.to_owned(),
         deleting: false,
-        marks: Marks::default(),
-        node: (health == Health::Running).then(|| "n".to_owned()),
+        exclusions: Exclusions::default(),
+        node: (health == MachineHealth::Running).then(|| "n".to_owned()),
         health,
         provider_id: None,
         fingerprint: Some(FINGERPRINT.to_owned()),
         created_at: None,
-        confirmed: true,
+        live: true,
     }
 }
 
 /// Nothing of the agent is there.
-pub(super) const NO_AGENT: Agent = Agent { labelled: false, orders: Orders::None };
+pub(super) const NO_AGENT: AgentRollout = AgentRollout { labelled: false, config: AgentConfig::Absent };
 
 /// The agent, with these orders.
-pub(super) fn agent(orders: Orders) -> Agent {
-    Agent { labelled: true, orders }
+pub(super) fn agent(config: AgentConfig) -> AgentRollout {
+    AgentRollout { labelled: true, config }
 }
 
 /// A part that Machine `m` has adopted.
@@ -83,12 +86,12 @@ pub(super) fn adopted(uid: &str) -> ProviderChild {
 }
 
 /// A Machine that became a Node, and failed.
-pub(super) fn failed() -> Slot<Machine> {
-    Slot::Ours(Machine { node: Some("n".to_owned()), ..broken() })
+pub(super) fn failed() -> Child<Machine> {
+    Child::Managed(Machine { node: Some("n".to_owned()), ..broken() })
 }
 
 pub(super) fn broken() -> Machine {
-    machine("m", Health::Failed("it broke".to_owned()))
+    machine("m", MachineHealth::Failed("it broke".to_owned()))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,14 +101,23 @@ pub(super) enum Leaving {
 }
 
 /// A Machine that Cluster API was told not to drain.
-pub(super) fn marked(leaving: Leaving) -> Slot<Machine> {
-    let marks = Marks { no_drain: true, no_volumes: false };
-    Slot::Ours(Machine { marks, deleting: leaving == Leaving::Deleted, ..machine("m", Health::Running) })
+pub(super) fn marked(leaving: Leaving) -> Child<Machine> {
+    let exclusions = Exclusions { node_drain: true, volume_detach: false };
+    Child::Managed(Machine {
+        exclusions,
+        deleting: leaving == Leaving::Deleted,
+        ..machine("m", MachineHealth::Running)
+    })
 }
 
 /// A Machine that was deleted without a word to Cluster API.
-pub(super) fn deleted_by_others() -> Slot<Machine> {
-    Slot::Ours(Machine { deleting: true, ..machine("m", Health::Running) })
+pub(super) fn deleted_by_others() -> Child<Machine> {
+    Child::Managed(Machine { deleting: true, ..machine("m", MachineHealth::Running) })
+}
+
+/// The memory of a reclaim of the Machine of this uid, that goes on.
+pub(super) fn reclaiming(uid: &str) -> ReclaimStatus {
+    ReclaimStatus { in_progress: true, ..reclaim(uid) }
 }
 
 /// The memory of a reclaim of the Machine of this uid.

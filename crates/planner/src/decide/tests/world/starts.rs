@@ -5,10 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::eyes::ORDERS;
 use super::others::HOLD_OFF;
 use super::parts::{
-    Leaving, NO_AGENT, adopted, agent, broken, child, deleted_by_others, failed, machine, marked, reclaim, refs,
+    Leaving, NO_AGENT, adopted, agent, broken, child, deleted_by_others, failed, machine, marked, reclaim, reclaiming,
+    refs,
 };
 use super::{Asked, Pod, Reach, Schedule, World};
-use crate::observed::{Agent, Cluster, Cordon, Health, Orders, ProviderChild, Slot, Stored};
+use crate::observed::{AgentConfig, AgentRollout, Child, Cluster, Cordon, MachineHealth, ProviderChild, Stored};
 
 /// Every world that a life can lead to, times everything that can be asked for.
 pub(in super::super) fn every_start() -> impl Iterator<Item = World> {
@@ -46,38 +47,38 @@ impl Beginning {
             finalizer: false,
             phase: None,
             stored: Stored::default(),
-            machine: Slot::Absent,
+            machine: Child::Absent,
             bootstrap: None,
             infrastructure: None,
             node: None,
             agent: NO_AGENT,
             reach: Reach::Answers,
             pod: None,
-            held_off: None,
+            recreate_backoff: None,
             object_gone: false,
             now,
             made: 0,
         };
         let stored = Stored { refs: Some(refs()), ..Stored::default() };
         let begun = World { finalizer: true, stored, ..new.clone() };
-        let known = Stored { uids_known: true, ..begun.stored.clone() };
+        let known = Stored { has_child_uids: true, ..begun.stored.clone() };
         let joining = World {
             stored: known.clone(),
-            machine: Slot::Ours(machine("m", Health::Provisioning)),
+            machine: Child::Managed(machine("m", MachineHealth::Provisioning)),
             bootstrap: Some(child("b")),
             infrastructure: Some(child("i")),
             ..begun.clone()
         };
         let alive = World {
-            machine: Slot::Ours(machine("m", Health::Running)),
+            machine: Child::Managed(machine("m", MachineHealth::Running)),
             bootstrap: Some(adopted("b")),
             infrastructure: Some(adopted("i")),
-            node: Some(Cordon::Open),
+            node: Some(Cordon::Schedulable),
             pod: Some(Pod::Willing),
             ..joining.clone()
         };
         let started = Stored { shutdown_started_at: Some(now), ..known };
-        let draining = World { stored: started, node: Some(Cordon::Ours), ..alive.clone() };
+        let draining = World { stored: started, node: Some(Cordon::ByController), ..alive.clone() };
         Beginning { new, begun, joining, alive, draining }
     }
 
@@ -86,10 +87,10 @@ impl Beginning {
         let mut all = [lives.concat(), self.apart(), self.looked_after()].concat();
         // A deleted object that nothing holds is gone already, so nobody would see it. Where a deletion is in the
         // foreground, the Machine holds it too.
-        all.retain(|it| it.finalizer || it.machine.ours().is_some() || !it.asked.deleted);
+        all.retain(|it| it.finalizer || it.machine.managed().is_some() || !it.asked.deleted);
         // What nobody can read, neither in the status nor in the spec, nobody knows.
         let unknown = |it: &World| it.stored.refs.is_none() && it.asked.schedule == Schedule::Invalid;
-        all.retain(|it| it.machine.ours().is_none() || !unknown(it));
+        all.retain(|it| it.machine.managed().is_none() || !unknown(it));
         all
     }
 
@@ -101,7 +102,7 @@ impl Beginning {
             begun.clone(),
             World { bootstrap: Some(child("b")), ..begun.clone() },
             World { bootstrap: Some(ProviderChild { deleting: true, ..child("b") }), ..begun.clone() },
-            World { machine: Slot::Absent, stored: begun.stored.clone(), ..joining.clone() },
+            World { machine: Child::Absent, stored: begun.stored.clone(), ..joining.clone() },
             joining.clone(),
             World { stored: begun.stored.clone(), ..joining.clone() },
         ]
@@ -112,8 +113,8 @@ impl Beginning {
         let alive = &self.alive;
         vec![
             alive.clone(),
-            World { node: Some(Cordon::Others), ..alive.clone() },
-            World { node: Some(Cordon::Reopened), ..alive.clone() },
+            World { node: Some(Cordon::ByOther), ..alive.clone() },
+            World { node: Some(Cordon::Reverted), ..alive.clone() },
             World { node: None, pod: None, ..alive.clone() },
             World { pod: None, ..alive.clone() },
             World { pod: Some(Pod::Stubborn), ..alive.clone() },
@@ -127,12 +128,12 @@ impl Beginning {
     /// The agent looks after the machine, or did, or is only half there.
     fn looked_after(&self) -> Vec<World> {
         let Beginning { alive, draining, .. } = self;
-        let reclaiming = Stored { reclaim: Some(reclaim("m")), reclaiming: true, ..alive.stored.clone() };
+        let reclaiming = Stored { reclaim: Some(reclaiming("m")), ..alive.stored.clone() };
         let unasked = |world: World| World { asked: Asked { orders: false, ..world.asked }, ..world };
         let agents = [
-            agent(Orders::Told(ORDERS.to_owned())),
-            agent(Orders::None),
-            Agent { labelled: false, ..agent(Orders::Other) },
+            agent(AgentConfig::Present(ORDERS.to_owned())),
+            agent(AgentConfig::Absent),
+            AgentRollout { labelled: false, ..agent(AgentConfig::Unusable) },
         ];
         let lives = [
             alive.clone(),
@@ -154,19 +155,19 @@ impl Beginning {
         let overdue = Stored { shutdown_started_at: long_ago, ..started.clone() };
         vec![
             draining.clone(),
-            World { node: Some(Cordon::Open), pod: None, ..draining.clone() },
-            World { node: Some(Cordon::Others), pod: Some(Pod::Leaving), ..draining.clone() },
-            World { node: Some(Cordon::Reopened), ..draining.clone() },
+            World { node: Some(Cordon::Schedulable), pod: None, ..draining.clone() },
+            World { node: Some(Cordon::ByOther), pod: Some(Pod::Leaving), ..draining.clone() },
+            World { node: Some(Cordon::Reverted), ..draining.clone() },
             World { pod: Some(Pod::Stubborn), stored: overdue.clone(), ..draining.clone() },
             World { machine: marked(Leaving::NotYet), ..draining.clone() },
             World { finalizer: false, ..draining.clone() },
             World { pod: None, ..self.deleting() },
             World { stored: overdue, ..self.deleting() },
-            World { node: Some(Cordon::Reopened), ..self.deleting() },
+            World { node: Some(Cordon::Reverted), ..self.deleting() },
             World { machine: deleted_by_others(), ..self.alive.clone() },
             World { stored: started.clone(), infrastructure: Some(adopted("i")), ..begun.clone() },
             World { infrastructure: Some(adopted("i")), ..begun.clone() },
-            World { machine: Slot::Absent, node: None, pod: None, ..draining.clone() },
+            World { machine: Child::Absent, node: None, pod: None, ..draining.clone() },
         ]
     }
 
@@ -177,14 +178,19 @@ impl Beginning {
     /// The machine is of no use, or was, and the next one has to wait.
     fn failed(&self) -> Vec<World> {
         let Beginning { begun, alive, draining, joining, .. } = self;
-        let held_off = Some(begun.now + HOLD_OFF);
+        let recreate_backoff = Some(begun.now + HOLD_OFF);
         vec![
             World { machine: failed(), ..alive.clone() },
-            World { machine: Slot::Ours(broken()), ..joining.clone() },
+            World { machine: Child::Managed(broken()), ..joining.clone() },
             World { machine: failed(), ..draining.clone() },
-            World { held_off, stored: Stored::default(), ..begun.clone() },
-            World { held_off, stored: draining.stored.clone(), infrastructure: Some(adopted("i")), ..begun.clone() },
-            World { held_off, ..alive.clone() },
+            World { recreate_backoff, stored: Stored::default(), ..begun.clone() },
+            World {
+                recreate_backoff,
+                stored: draining.stored.clone(),
+                infrastructure: Some(adopted("i")),
+                ..begun.clone()
+            },
+            World { recreate_backoff, ..alive.clone() },
         ]
     }
 
@@ -192,7 +198,7 @@ impl Beginning {
     fn given_back(&self) -> Vec<World> {
         let Beginning { begun, alive, .. } = self;
         let before = |uid: &str| Stored { reclaim: Some(reclaim(uid)), ..alive.stored.clone() };
-        let now = Stored { reclaiming: true, ..before("m") };
+        let now = Stored { reclaim: Some(reclaiming("m")), ..before("m") };
         vec![
             World { stored: now.clone(), ..alive.clone() },
             World { stored: now.clone(), ..self.deleting() },
@@ -206,21 +212,21 @@ impl Beginning {
     /// Somebody else's Machine has the name.
     fn taken(&self) -> Vec<World> {
         let Beginning { new, begun, alive, .. } = self;
-        let theirs = || Slot::Foreign("theirs".to_owned());
+        let theirs = || Child::Unmanaged("theirs".to_owned());
         vec![
             World { machine: theirs(), ..new.clone() },
             World { machine: theirs(), ..begun.clone() },
             // What an earlier machine of ours left behind is still ours.
             World { machine: theirs(), infrastructure: Some(adopted("i")), ..begun.clone() },
             // Ours until they took it over, with all that it has.
-            World { machine: Slot::Foreign("m".to_owned()), pod: None, ..alive.clone() },
+            World { machine: Child::Unmanaged("m".to_owned()), pod: None, ..alive.clone() },
         ]
     }
 
     /// The cluster of the Node is being connected, or does not answer, for a while or for good.
     fn apart(&self) -> Vec<World> {
         let Beginning { joining, alive, draining, .. } = self;
-        let reclaiming = Stored { reclaim: Some(reclaim("m")), reclaiming: true, ..alive.stored.clone() };
+        let reclaiming = Stored { reclaim: Some(reclaiming("m")), ..alive.stored.clone() };
         let lives = [
             joining.clone(),
             alive.clone(),
