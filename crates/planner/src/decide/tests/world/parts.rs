@@ -110,5 +110,12 @@ pub(super) fn deleted_by_others() -> Slot<Machine> {
 
 /// The memory of a reclaim of the Machine of this uid.
 pub(super) fn reclaim(uid: &str) -> ReclaimStatus {
-    ReclaimStatus { machine_uid: uid.to_owned(), reason: None, requested_at: None, schedule_disabled: false, in_progress: false, count: 1 }
+    ReclaimStatus {
+        machine_uid: uid.to_owned(),
+        reason: None,
+        requested_at: None,
+        schedule_disabled: false,
+        in_progress: false,
+        count: 1,
+    }
 }

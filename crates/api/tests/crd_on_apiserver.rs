@@ -1,5 +1,5 @@
-//! The CRD as it is shipped, on a real API server: what it takes, what it refuses, and that nothing is lost on the way.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The shipped CRD on a real API server: what the schema accepts and rejects, defaults, pruning, and what kubectl shows.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::process::Output;
 use fivespot_api::{Phase, ScheduledMachine};
 use fivespot_testbed::{TestNamespace, Testbed, shared_with_crd};
 use kube::api::{Patch, PatchParams};
+use kube::core::Status;
 use serde_json::{Value, json};
 
 fn root() -> PathBuf {
@@ -18,6 +19,7 @@ fn kubectl(testbed: &Testbed, arguments: &[&str]) -> Output {
     testbed.control_plane().kubectl().unwrap().args(arguments).current_dir(root()).output().unwrap()
 }
 
+/// The manifests of a folder, as (path, text, parsed manifest).
 fn manifests(folder: &str) -> Vec<(String, String, Value)> {
     let mut files: Vec<_> = fs::read_dir(root().join(folder))
         .unwrap()
@@ -33,29 +35,29 @@ fn manifests(folder: &str) -> Vec<(String, String, Value)> {
     files
 }
 
-/// Creates the object as kubectl does, with unknown fields refused; what comes back is what is stored.
-async fn create(test: &TestNamespace, manifest: &Value) -> Result<Value, String> {
+/// Creates the object like kubectl, with strict field validation, and returns the stored object.
+async fn create(test: &TestNamespace, manifest: &Value) -> Result<Value, Box<Status>> {
     let path =
         format!("/apis/5spot.finos.org/v1alpha1/namespaces/{}/scheduledmachines?fieldValidation=Strict", test.name);
     let request = http::Request::post(path).header("content-type", "application/json");
     let request = request.body(serde_json::to_vec(manifest).unwrap()).unwrap();
     match test.client.request::<Value>(request).await {
         Ok(stored) => Ok(stored),
-        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(kube::Error::Api(status)) => Err(status),
         Err(other) => panic!("{other}"),
     }
 }
 
-/// Whether a path is inside a provider's spec, whose every `null` is kept. Elsewhere a `null` is the same as nothing.
-fn is_providers(path: &str) -> bool {
+/// Whether a path is inside a provider's spec, where the API server keeps `null`. It drops `null` elsewhere.
+fn is_in_provider_spec(path: &str) -> bool {
     path.contains("Spec.spec")
 }
 
-/// Whether everything in `written` is in `stored`, unchanged; `stored` may have more, as defaults are filled in.
+/// Asserts that `stored` contains everything in `written`, unchanged. `stored` may contain defaults in addition.
 fn assert_kept(written: &Value, stored: &Value, path: &str) {
     match (written, stored) {
         (Value::Object(written), Value::Object(stored)) => {
-            for (key, value) in written.iter().filter(|(_, value)| !value.is_null() || is_providers(path)) {
+            for (key, value) in written.iter().filter(|(_, value)| !value.is_null() || is_in_provider_spec(path)) {
                 let found = stored.get(key).unwrap_or_else(|| panic!("{path}.{key} was pruned"));
                 assert_kept(value, found, &format!("{path}.{key}"));
             }
@@ -65,41 +67,41 @@ fn assert_kept(written: &Value, stored: &Value, path: &str) {
 }
 
 #[tokio::test]
-async fn every_valid_manifest_is_accepted_and_read_back_unchanged() {
+async fn valid_manifests_round_trip() {
     let testbed = shared_with_crd().await;
     let test = testbed.namespace("valid manifests").await;
     for (name, _, manifest) in manifests("testdata/specs/valid").into_iter().chain(manifests("examples")) {
-        let stored = create(&test, &manifest).await.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        let stored = create(&test, &manifest).await.unwrap_or_else(|status| panic!("{name}: {status}"));
         assert_kept(&manifest["spec"], &stored["spec"], &format!("{name}: spec"));
 
-        // Our types lose nothing either: what they read is what they write.
+        // The Rust types lose nothing either.
         let typed: ScheduledMachine = serde_json::from_value(stored.clone()).unwrap();
-        let again = serde_json::to_value(&typed.spec).unwrap();
-        assert_kept(&stored["spec"], &again, &format!("{name}: typed spec"));
-        assert_kept(&again, &stored["spec"], &format!("{name}: stored spec"));
+        let reserialized = serde_json::to_value(&typed.spec).unwrap();
+        assert_kept(&stored["spec"], &reserialized, &format!("{name}: typed spec"));
+        assert_kept(&reserialized, &stored["spec"], &format!("{name}: stored spec"));
     }
     test.close().await;
 }
 
 #[tokio::test]
-async fn the_schema_refuses_exactly_its_own_folder_and_names_the_field() {
+async fn schema_rejects_only_schema_violations() {
     let testbed = shared_with_crd().await;
     let test = testbed.namespace("invalid manifests").await;
     for (name, text, manifest) in manifests("testdata/specs/invalid/schema") {
         let field = text.lines().find_map(|line| line.strip_prefix("# field: ")).unwrap();
-        let refusal = create(&test, &manifest).await.expect_err(&name);
-        assert!(refusal.contains(field), "{name}: {refusal}");
+        let rejection = create(&test, &manifest).await.expect_err(&name);
+        assert!(rejection.message.contains(field), "{name}: {rejection}");
     }
     for folder in ["testdata/specs/invalid/policy", "testdata/specs/invalid/controller"] {
         for (name, _, manifest) in manifests(folder) {
-            create(&test, &manifest).await.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+            create(&test, &manifest).await.unwrap_or_else(|status| panic!("{name}: {status}"));
         }
     }
     test.close().await;
 }
 
 #[tokio::test]
-async fn defaults_are_those_of_the_documents() {
+async fn defaults() {
     let testbed = shared_with_crd().await;
     let test = testbed.namespace("defaults").await;
     let (_, _, manifest) = manifests("testdata/specs/valid").into_iter().find(|it| it.0.contains("minimal")).unwrap();
@@ -119,10 +121,10 @@ fn full_status() -> Value {
     let object = |kind: &str, name: &str| json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "namespace": "lab", "uid": "u-1" });
     json!({
         "phase": "Active",
-        "message": "draining: 3 of 12 pods left",
+        "message": "Draining Node n1: 3 of 12 pods remaining",
         "inSchedule": true,
         "conditions": [{
-            "type": "Ready", "status": "True", "reason": "MachineRunning", "message": "it runs",
+            "type": "Ready", "status": "True", "reason": "MachineRunning", "message": "Machine is healthy and running",
             "lastTransitionTime": "2026-11-16T14:00:00Z", "observedGeneration": 3,
         }],
         "machineRef": object("Machine", "a-machine"),
@@ -137,29 +139,29 @@ fn full_status() -> Value {
         "shutdownStartedAt": "2026-11-16T23:00:00Z",
         "reclaim": {
             "machineUID": "u-3", "reason": "process-match: java", "requestedAt": "2026-11-16T15:00:00Z",
-            "scheduleDisabled": true, "count": 2,
+            "scheduleDisabled": true, "inProgress": true, "count": 2,
         },
         "observedGeneration": 3,
     })
 }
 
-async fn write_status(test: &TestNamespace, name: &str, status: &Value) -> Result<Value, String> {
+async fn patch_status(test: &TestNamespace, name: &str, status: &Value) -> Result<Value, Box<Status>> {
     let api = test.api::<ScheduledMachine>();
     let patch = Patch::Merge(json!({ "status": status }));
     match api.patch_status(name, &PatchParams::default(), &patch).await {
         Ok(object) => Ok(serde_json::to_value(object.status).unwrap()),
-        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(kube::Error::Api(status)) => Err(status),
         Err(other) => panic!("{other}"),
     }
 }
 
 #[tokio::test]
-async fn every_field_of_the_status_is_kept_and_shown() {
+async fn status_fields_round_trip_and_fill_printer_columns() {
     let testbed = shared_with_crd().await;
     let test = testbed.namespace("status").await;
     let (_, _, manifest) = manifests("examples").into_iter().find(|it| it.0.contains("business-hours")).unwrap();
     create(&test, &manifest).await.unwrap();
-    let stored = write_status(&test, "business-hours-worker", &full_status()).await.unwrap();
+    let stored = patch_status(&test, "business-hours-worker", &full_status()).await.unwrap();
     assert_eq!(stored, full_status());
 
     let shown = kubectl(testbed, &["get", "sm", "-n", &test.name]);
@@ -185,22 +187,22 @@ async fn every_field_of_the_status_is_kept_and_shown() {
 }
 
 #[tokio::test]
-async fn the_status_takes_every_phase_and_no_other() {
+async fn status_accepts_only_known_phases() {
     let testbed = shared_with_crd().await;
     let test = testbed.namespace("phases").await;
     let (_, _, manifest) = manifests("examples").into_iter().find(|it| it.0.contains("business-hours")).unwrap();
     create(&test, &manifest).await.unwrap();
     for phase in Phase::ALL {
-        let stored = write_status(&test, "business-hours-worker", &json!({ "phase": phase })).await.unwrap();
+        let stored = patch_status(&test, "business-hours-worker", &json!({ "phase": phase })).await.unwrap();
         assert_eq!(stored["phase"], phase.as_str());
     }
-    let refusal = write_status(&test, "business-hours-worker", &json!({ "phase": "Sleeping" })).await.unwrap_err();
-    assert!(refusal.contains("status.phase"), "{refusal}");
+    let rejection = patch_status(&test, "business-hours-worker", &json!({ "phase": "Sleeping" })).await.unwrap_err();
+    assert!(rejection.message.contains("status.phase"), "{rejection}");
     test.close().await;
 }
 
 #[tokio::test]
-async fn kubectl_knows_the_kind_by_its_short_name_and_its_category_and_explains_its_fields() {
+async fn kubectl_resolves_names_and_explains_fields() {
     let testbed = shared_with_crd().await;
     let test = testbed.namespace("kubectl").await;
     let (_, _, manifest) = manifests("examples").into_iter().find(|it| it.0.contains("overnight")).unwrap();
