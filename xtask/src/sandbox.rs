@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use fivespot_api::{Phase, ScheduledMachine};
-use fivespot_cli_support::tell;
+use fivespot_cli_support::write_stderr as tell;
 use fivespot_testbed::wait::try_eventually;
 use fivespot_testbed::{ControlPlaneOptions, Testbed};
 use kube::Api;

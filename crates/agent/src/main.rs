@@ -27,7 +27,7 @@ mod store;
 
 use std::process::ExitCode;
 
-use fivespot_cli_support::{arguments, finish};
+use fivespot_cli_support::{finish, parse_args};
 
 use run::Outcome;
 
@@ -35,7 +35,7 @@ use run::Outcome;
 const MATCHED: u8 = 10;
 
 fn main() -> ExitCode {
-    let options = arguments();
+    let options = parse_args();
     log::start();
     match run::run(&options) {
         Ok(Outcome::NoMatch) => ExitCode::SUCCESS,

@@ -14,6 +14,8 @@
 //! which `kubectl explain scheduledmachine` prints. They address users, and start with the field's JSON name, as in Cluster
 //! API. Run `cargo xtask gen` after changing one.
 
+#![warn(missing_docs)]
+
 pub mod conditions;
 mod crd;
 mod defaults;

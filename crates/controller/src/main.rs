@@ -29,8 +29,8 @@ mod workload;
 
 use std::process::ExitCode;
 
-use fivespot_cli_support::{arguments, finish};
+use fivespot_cli_support::{finish, parse_args};
 
 fn main() -> ExitCode {
-    finish(run::run(&arguments()))
+    finish(run::run(&parse_args()))
 }

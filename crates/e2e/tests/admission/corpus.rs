@@ -1,6 +1,6 @@
 //! One corpus, one truth: who refuses what, and in which words.
 
-use fivespot_validation::validate::Judge;
+use fivespot_validation::validate::EnforcedBy;
 
 use crate::installed::{example, examples, installed, told_offline};
 use crate::requests::{Answer, create, dry_run, dry_run_spec};
@@ -17,7 +17,7 @@ fn assert_refused_alike(answer: &Answer, told: &[String], what: &str) {
 async fn every_bad_example_is_refused_on_creation_in_the_words_that_are_told_offline() {
     let test = installed().await.testbed.namespace("bad examples").await;
     for example in examples("invalid/policy") {
-        let told = told_offline(&test, &example.manifest, Judge::Policy);
+        let told = told_offline(&test, &example.manifest, EnforcedBy::Policy);
         assert_refused_alike(&create(&test, &example.manifest).await, &told, &example.name);
     }
     test.close().await;
@@ -28,7 +28,7 @@ async fn every_bad_example_is_refused_as_an_edit_of_a_good_object_in_the_same_wo
     let test = installed().await.testbed.namespace("bad edits").await;
     let good = create(&test, &example("valid", "every-field").manifest).await.accepted("every-field");
     for example in examples("invalid/policy") {
-        let told = told_offline(&test, &example.manifest, Judge::Policy);
+        let told = told_offline(&test, &example.manifest, EnforcedBy::Policy);
         let answer = dry_run_spec(&test, &good, &example.manifest["spec"]).await;
         assert_refused_alike(&answer, &told, &example.name);
     }
@@ -67,7 +67,12 @@ async fn what_is_the_controllers_to_say_is_accepted() {
         let answer = create(&test, &example.manifest).await;
         assert_eq!(answer.warnings, Vec::<String>::new(), "{}", example.name);
         answer.accepted(&example.name);
-        assert_ne!(told_offline(&test, &example.manifest, Judge::Controller), Vec::<String>::new(), "{}", example.name);
+        assert_ne!(
+            told_offline(&test, &example.manifest, EnforcedBy::Controller),
+            Vec::<String>::new(),
+            "{}",
+            example.name
+        );
     }
     test.close().await;
 }

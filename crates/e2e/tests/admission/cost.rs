@@ -3,7 +3,7 @@
 
 use fivespot_testbed::wait::eventually;
 use fivespot_validation::admission;
-use fivespot_validation::validate::rules;
+use fivespot_validation::rules;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Api;
 use kube::api::PostParams;

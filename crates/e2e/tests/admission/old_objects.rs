@@ -1,6 +1,6 @@
 //! Objects that are older than the policy: they can be edited where they are not at fault, be stopped, and go.
 
-use fivespot_validation::validate::Judge;
+use fivespot_validation::validate::EnforcedBy;
 use serde_json::{Value, json};
 
 use crate::installed::{Example, Fate, example, examples, installed, told_offline};
@@ -73,7 +73,7 @@ async fn an_old_object_cannot_be_made_worse_and_can_be_mended() {
     // Each becomes what the next one is, which is wrong in another way.
     for (old, worse) in all.iter().zip(all.iter().cycle().skip(1)) {
         let stored = get(&test, &old.name).await.accepted(&old.name);
-        let told = told_offline(&test, &worse.manifest, Judge::Policy);
+        let told = told_offline(&test, &worse.manifest, EnforcedBy::Policy);
         let answer = dry_run_spec(&test, &stored, &worse.manifest["spec"]).await;
         answer.refused_for(&told[0], &format!("{} as an edit of {}", worse.name, old.name));
         dry_run_spec(&test, &stored, good).await.accepted(&old.name);
@@ -96,8 +96,8 @@ async fn an_old_object_can_lose_its_finalizer_and_go() {
 #[tokio::test]
 async fn nobody_gets_past_the_policy_by_calling_an_object_deleted() {
     let test = installed().await.testbed.namespace("called deleted").await;
-    let bad = example("invalid/policy", "inline-namespace-of-another");
-    let rule = &told_offline(&test, &bad.manifest, Judge::Policy)[0];
+    let bad = example("invalid/policy", "infrastructure-other-namespace");
+    let rule = &told_offline(&test, &bad.manifest, EnforcedBy::Policy)[0];
     let called_deleted = |object: &Value| {
         let mut object = object.clone();
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();

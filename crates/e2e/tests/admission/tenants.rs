@@ -1,7 +1,7 @@
 //! Somebody who may create ScheduledMachines in one namespace, and nothing else, reaches for more.
 
 use fivespot_testbed::allow;
-use fivespot_validation::validate::rules;
+use fivespot_validation::rules;
 use serde_json::{Value, json};
 
 use crate::installed::{example, installed};

@@ -1,6 +1,6 @@
 //! Hostile texts: the policy breaks with exactly the rules that are told offline, whatever stands in a field.
 
-use fivespot_validation::validate::Judge;
+use fivespot_validation::validate::EnforcedBy;
 use serde_json::{Value, json};
 
 use crate::installed::{installed, told_offline};
@@ -310,7 +310,7 @@ async fn whatever_stands_in_a_field_the_policy_and_the_offline_validator_agree()
     // Every list of schedules is gone through in each of its four shapes.
     for index in 0..4 * CRONS.len() {
         let manifest = manifest(index);
-        let told = told_offline(&test, &manifest, Judge::Policy);
+        let told = told_offline(&test, &manifest, EnforcedBy::Policy);
         let answer = dry_run(&test, &manifest).await;
         assert_eq!(answer.warnings, told, "{manifest:#}");
         assert_eq!(answer.refused("a hostile object").rule(), Some(told[0].as_str()), "{manifest:#}");
