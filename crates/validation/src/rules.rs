@@ -8,27 +8,27 @@ use fivespot_api::keys;
 /// Rule 1.
 pub const CLUSTER_NAME_EMPTY: &str = "spec.clusterName must not be empty";
 /// The name becomes the value of the cluster name label of Cluster API.
-pub const CLUSTER_NAME_FORM: &str = "spec.clusterName must be a valid label value: at most 63 letters, digits, '-', '_' \
+pub const CLUSTER_NAME_FORMAT: &str = "spec.clusterName must be a valid label value: at most 63 letters, digits, '-', '_' \
                                      or '.', beginning and ending with a letter or digit";
 
 /// The rules of a duration field.
 #[derive(Debug)]
 pub struct DurationRules {
     pub field: &'static str,
-    pub form: &'static str,
+    pub format: &'static str,
     pub bound: &'static str,
 }
 
 /// Rule 2.
 pub const GRACEFUL_SHUTDOWN_TIMEOUT: DurationRules = DurationRules {
     field: "spec.gracefulShutdownTimeout",
-    form: "spec.gracefulShutdownTimeout must be a duration string such as '5m', '30s', or '1h'",
+    format: "spec.gracefulShutdownTimeout must be a duration string such as '5m', '30s', or '1h'",
     bound: "spec.gracefulShutdownTimeout must be at most 24h",
 };
 /// Rule 3.
 pub const NODE_DRAIN_TIMEOUT: DurationRules = DurationRules {
     field: "spec.nodeDrainTimeout",
-    form: "spec.nodeDrainTimeout must be a duration string such as '5m', '30s', or '1h'",
+    format: "spec.nodeDrainTimeout must be a duration string such as '5m', '30s', or '1h'",
     bound: "spec.nodeDrainTimeout must be at most 24h",
 };
 
@@ -37,11 +37,11 @@ pub const CRON_OR_WINDOW: &str = "spec.schedule: cron is mutually exclusive with
 /// Rule 5.
 pub const WINDOW_COMPLETE: &str = "spec.schedule: both daysOfWeek and hoursOfDay must be non-empty";
 /// Rule 6.
-pub const DAYS_FORM: &str =
+pub const DAYS_FORMAT: &str =
     "spec.schedule.daysOfWeek must be day names or ranges (e.g. 'mon', 'mon-fri', 'mon-wed,fri-sun')";
 /// Rule 7.
-pub const HOURS_FORM: &str = "spec.schedule.hoursOfDay must be hours or ranges (e.g. '9', '9-17', '0-9,18-23')";
-pub const CRON_FORM: &str = "spec.schedule.cron must be a cron expression of five fields (e.g. '0 9-17 * * 1-5')";
+pub const HOURS_FORMAT: &str = "spec.schedule.hoursOfDay must be hours or ranges (e.g. '9', '9-17', '0-9,18-23')";
+pub const CRON_FORMAT: &str = "spec.schedule.cron must be a cron expression of five fields (e.g. '0 9-17 * * 1-5')";
 pub const WINDOW_DURATION: &str = "spec.schedule.duration must be a duration string such as '90m' or '9h', at most 24h, \
                                    and requires cron";
 pub const TIMEZONE: &str = "spec.schedule.timezone must be an IANA time zone (e.g. 'America/New_York', 'UTC')";
@@ -95,21 +95,22 @@ pub const INFRASTRUCTURE: InlineRules = InlineRules {
 
 pub const TEMPLATE_RESERVED: &str = "spec.machineTemplate must not use label or annotation keys of kubernetes.io, \
                                      cluster.x-k8s.io or 5spot.finos.org, except labels of node.cluster.x-k8s.io";
-pub const TEMPLATE_FORM: &str = "spec.machineTemplate must use qualified names as label and annotation keys, and valid \
+pub const TEMPLATE_FORMAT: &str = "spec.machineTemplate must use qualified names as label and annotation keys, and valid \
                                  label values";
 pub const TEMPLATE_VERSION: &str = "spec.machineTemplate.version must be a Kubernetes version such as 'v1.33.2'";
 
 /// Nearly every command line contains a blank, and none contains a NUL.
-pub const COMMAND_FORM: &str = "spec.killIfCommands must not contain entries that are blank or contain a NUL character";
+pub const COMMAND_FORMAT: &str =
+    "spec.killIfCommands must not contain entries that are blank or contain a NUL character";
 
-pub const TAINT_KEY_FORM: &str = "spec.nodeTaints must use qualified names as keys: an optional DNS prefix and '/', then \
+pub const TAINT_KEY_FORMAT: &str = "spec.nodeTaints must use qualified names as keys: an optional DNS prefix and '/', then \
                                   at most 63 letters, digits, '-', '_' or '.'";
 /// Prefixes of taints that Kubernetes or 5-Spot set.
 pub const RESERVED_TAINT_PREFIXES: [&str; 4] =
     [keys::GROUP, "kubernetes.io", "node.kubernetes.io", "node-role.kubernetes.io"];
 pub const TAINT_KEY_RESERVED: &str = "spec.nodeTaints must not use the reserved prefixes 5spot.finos.org/, \
                                       kubernetes.io/, node.kubernetes.io/ or node-role.kubernetes.io/";
-pub const TAINT_VALUE_FORM: &str = "spec.nodeTaints must use valid label values as values: at most 63 letters, digits, \
+pub const TAINT_VALUE_FORMAT: &str = "spec.nodeTaints must use valid label values as values: at most 63 letters, digits, \
                                     '-', '_' or '.', beginning and ending with a letter or digit";
 pub const TAINT_UNIQUE: &str = "spec.nodeTaints must not contain the same key and effect more than once";
 

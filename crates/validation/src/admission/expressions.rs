@@ -25,16 +25,16 @@ pub fn rules() -> Vec<Rule> {
 fn cluster_name() -> Vec<Rule> {
     vec![
         Rule::new(rules::CLUSTER_NAME_EMPTY, "variables.clusterName != ''"),
-        Rule::new(rules::CLUSTER_NAME_FORM, matches("variables.clusterName", patterns::LABEL_VALUE)),
+        Rule::new(rules::CLUSTER_NAME_FORMAT, matches("variables.clusterName", patterns::LABEL_VALUE)),
     ]
 }
 
 fn timeout(field: &str, messages: &DurationRules) -> Vec<Rule> {
     let text = format!("variables.{field}");
-    let form = matches(&text, patterns::DURATION);
+    let is_duration = matches(&text, patterns::DURATION);
     vec![
-        Rule::new(messages.form, form.as_str()),
-        Rule::new(messages.bound, format!("!{form} || {}", at_most_a_day(&text))),
+        Rule::new(messages.format, is_duration.as_str()),
+        Rule::new(messages.bound, format!("!{is_duration} || {}", at_most_a_day(&text))),
     ]
 }
 
@@ -56,21 +56,21 @@ fn schedule() -> Vec<Rule> {
             "variables.cron.hasValue() || (size(variables.daysOfWeek) > 0 && size(variables.hoursOfDay) > 0)",
         ),
         Rule::new(
-            rules::DAYS_FORM,
+            rules::DAYS_FORMAT,
             format!(
                 "variables.cron.hasValue() || variables.daysOfWeek.all(entry, {})",
                 matches("entry", &patterns::days())
             ),
         ),
         Rule::new(
-            rules::HOURS_FORM,
+            rules::HOURS_FORMAT,
             format!(
                 "variables.cron.hasValue() || variables.hoursOfDay.all(entry, {})",
                 matches("entry", &patterns::hours())
             ),
         ),
         Rule::new(
-            rules::CRON_FORM,
+            rules::CRON_FORMAT,
             format!("!variables.cron.hasValue() || {}", matches("variables.cron.orValue('')", &patterns::cron())),
         ),
         Rule::new(
@@ -131,7 +131,7 @@ fn machine_template() -> Vec<Rule> {
     let version = matches("variables.version.orValue('')", patterns::KUBERNETES_VERSION);
     vec![
         Rule::new(
-            rules::TEMPLATE_FORM,
+            rules::TEMPLATE_FORMAT,
             format!(
                 "variables.labels.all(key, {key} && size(variables.labels[key]) <= 63 && {value}) &&\n\
                  variables.annotations.all(key, {key})"
@@ -150,19 +150,19 @@ fn machine_template() -> Vec<Rule> {
 
 fn kill_if_commands() -> Vec<Rule> {
     let each = format!("variables.killIfCommands.all(command, {})", matches("command", patterns::NOT_BLANK));
-    vec![Rule::new(rules::COMMAND_FORM, each)]
+    vec![Rule::new(rules::COMMAND_FORMAT, each)]
 }
 
 fn node_taints() -> Vec<Rule> {
     let each = |condition: String| format!("variables.nodeTaints.all(taint, {condition})");
     vec![
-        Rule::new(rules::TAINT_KEY_FORM, each(matches("taint.key", patterns::QUALIFIED_NAME))),
+        Rule::new(rules::TAINT_KEY_FORMAT, each(matches("taint.key", patterns::QUALIFIED_NAME))),
         Rule::new(
             rules::TAINT_KEY_RESERVED,
             each(format!("!{}", matches("taint.key", &patterns::prefixed(&rules::RESERVED_TAINT_PREFIXES)))),
         ),
         Rule::new(
-            rules::TAINT_VALUE_FORM,
+            rules::TAINT_VALUE_FORMAT,
             each(format!("!has(taint.value) || {}", matches("taint.value", patterns::LABEL_VALUE))),
         ),
         Rule::new(

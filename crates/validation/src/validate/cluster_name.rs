@@ -9,7 +9,7 @@ pub(super) fn check(name: &str, errors: &mut ErrorList) -> Option<String> {
         return None;
     }
     if !names::is_label_value(name) {
-        errors.add("spec.clusterName", rules::CLUSTER_NAME_FORM, Some(format!("{name:?}")));
+        errors.add("spec.clusterName", rules::CLUSTER_NAME_FORMAT, Some(format!("{name:?}")));
         return None;
     }
     Some(name.to_owned())

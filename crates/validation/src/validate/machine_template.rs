@@ -13,7 +13,7 @@ pub(super) fn check(template: Option<&MachineTemplate>, errors: &mut ErrorList) 
         if !names::is_label_value(value) {
             errors.add(
                 format!("spec.machineTemplate.labels[{key}]"),
-                rules::TEMPLATE_FORM,
+                rules::TEMPLATE_FORMAT,
                 Some(format!("labels[{key}]: {value:?}")),
             );
         }
@@ -33,7 +33,7 @@ fn check_key(map: &str, key: &str, errors: &mut ErrorList) {
     let mut reject =
         |rule: &str| errors.add(format!("spec.machineTemplate.{map}[{key}]"), rule, Some(format!("{map}[{key}]")));
     if !names::is_qualified_name(key) {
-        reject(rules::TEMPLATE_FORM);
+        reject(rules::TEMPLATE_FORMAT);
     }
     if is_reserved && !is_copied_to_node {
         reject(rules::TEMPLATE_RESERVED);

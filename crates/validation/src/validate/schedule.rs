@@ -70,9 +70,9 @@ fn rule(error: &ScheduleError) -> &'static str {
         _ => {}
     }
     match error.field {
-        Field::DaysOfWeek(_) => rules::DAYS_FORM,
-        Field::HoursOfDay(_) => rules::HOURS_FORM,
-        Field::Cron => rules::CRON_FORM,
+        Field::DaysOfWeek(_) => rules::DAYS_FORMAT,
+        Field::HoursOfDay(_) => rules::HOURS_FORMAT,
+        Field::Cron => rules::CRON_FORMAT,
         Field::Duration => rules::WINDOW_DURATION,
         Field::Timezone => rules::TIMEZONE,
         Field::Overrides(_) => rules::OVERRIDES,

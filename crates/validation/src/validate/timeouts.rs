@@ -10,7 +10,7 @@ pub(super) fn check(rules: &DurationRules, text: &str, errors: &mut ErrorList) -
     match parse_duration(text) {
         Ok(duration) => Some(duration),
         Err(error) => {
-            let rule = if matches!(error, DurationError::TooLong) { rules.bound } else { rules.form };
+            let rule = if matches!(error, DurationError::TooLong) { rules.bound } else { rules.format };
             errors.add(rules.field, rule, Some(format!("{text:?}")));
             None
         }
