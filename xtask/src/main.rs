@@ -11,7 +11,7 @@ mod tools;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fivespot_cli_support::{Failure, arguments, chain, finish};
+use fivespot_cli_support::{Failure, chain, finish, parse_args};
 
 /// Repository tasks of 5-Spot
 #[derive(Debug, Parser)]
@@ -36,7 +36,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match arguments::<Arguments>().command {
+    let result = match parse_args::<Arguments>().command {
         Command::Sandbox => sandbox::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Gen(arguments) => generate::run(&arguments),

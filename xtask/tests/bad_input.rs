@@ -5,7 +5,7 @@ use std::process::Command;
 #[test]
 fn invalid_arguments_end_with_one_line_and_code_2() {
     let cases: [(&[&str], &str); 6] = [
-        (&[], "sandbox, test, gen, lint, bench"),
+        (&[], "a subcommand is required: sandbox, test, gen, lint, bench"),
         (&["tset"], "a similar subcommand exists: 'test'"),
         (&["sandbox", "extra"], "unexpected argument 'extra'"),
         (&["test", "--cold", "name"], "'--cold' cannot be used with"),

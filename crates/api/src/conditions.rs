@@ -1,35 +1,49 @@
-//! The conditions of a ScheduledMachine: which there are, which reasons each has, and which status a reason means.
+//! Condition types of a ScheduledMachine, with their reasons.
 //!
-//! A reason decides its status, so nobody can report `Ready=True` because of a shutdown.
+//! Every condition type is an enum of its reasons, and a reason implies the status of the condition: `Ready=True` with the
+//! reason `ShuttingDown` cannot be expressed. [`set`] is the only function that changes a list of conditions, and
+//! `lastTransitionTime` changes only when the status does.
+//!
+//! ```
+//! use fivespot_api::conditions::{NewCondition, Ready, set};
+//!
+//! let mut conditions = Vec::new();
+//! set(&mut conditions, NewCondition::new(Ready::Provisioning, "Waiting for the Node", Some(1)), "2026-01-01T09:00:00Z".parse()?);
+//! assert_eq!(conditions[0].status, "False");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// A reason of one condition, with the status it stands for.
+/// A reason of a condition type.
 pub trait Reason: Copy {
-    /// Type of the condition on the wire.
+    /// The condition type, as it appears in the status.
     const CONDITION: &'static str;
 
-    /// The reason on the wire.
+    /// What the condition type indicates, for the API reference.
+    const DESCRIPTION: &'static str;
+
+    /// The reason, as it appears in the status.
     fn as_str(self) -> &'static str;
 
-    /// The status that goes with the reason.
+    /// The condition status that the reason implies.
     fn status(self) -> ConditionStatus;
 }
 
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition applies.
     True,
-    /// It does not.
+    /// The condition does not apply.
     False,
-    /// It cannot be said.
+    /// The controller cannot determine whether the condition applies.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// The status on the wire.
+    /// The status, as it appears in the condition.
     pub fn as_str(self) -> &'static str {
         match self {
             ConditionStatus::True => "True",
@@ -40,11 +54,11 @@ impl ConditionStatus {
 }
 
 macro_rules! conditions {
-    ($($(#[$doc:meta])* $name:ident { $($status:ident: $($reason:ident),+;)+ })+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident { $($status:ident: $($reason:ident),+;)+ })+) => {
         $(
-            $(#[$doc])*
+            $(#[doc = $doc])+
             #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-            #[allow(missing_docs, reason = "the names are the documentation, and the reference lists them")]
+            #[allow(missing_docs, reason = "the API reference lists the reasons, the troubleshooting guide explains them")]
             pub enum $name { $($($reason,)+)+ }
 
             impl $name {
@@ -54,6 +68,7 @@ macro_rules! conditions {
 
             impl Reason for $name {
                 const CONDITION: &'static str = stringify!($name);
+                const DESCRIPTION: &'static str = concat!($($doc),+).trim_ascii();
 
                 fn as_str(self) -> &'static str {
                     match self { $($($name::$reason => stringify!($reason),)+)+ }
@@ -65,44 +80,49 @@ macro_rules! conditions {
             }
         )+
 
-        /// Every condition with its reasons, as (condition, status, reason): what the reference prints.
+        /// Returns every condition type with its description.
+        pub fn descriptions() -> Vec<(&'static str, &'static str)> {
+            vec![$(($name::CONDITION, $name::DESCRIPTION)),+]
+        }
+
+        /// Returns every reason of every condition type, as (condition type, status, reason).
         pub fn table() -> Vec<(&'static str, ConditionStatus, &'static str)> {
             let mut rows = Vec::new();
-            $(rows.extend($name::ALL.iter().map(|it| ($name::CONDITION, it.status(), it.as_str())));)+
+            $(rows.extend($name::ALL.iter().map(|reason| ($name::CONDITION, reason.status(), reason.as_str())));)+
             rows
         }
     };
 }
 
 conditions! {
-    /// Whether the machine does what the spec asks for right now.
+    /// Ready indicates that the machine is part of the cluster and healthy.
     Ready {
         True: MachineRunning;
         False: Provisioning, ScheduleInactive, ScheduleDisabled, ShuttingDown, KillSwitchActive, EmergencyReclaim,
             InvalidSpec, Error;
     }
 
-    /// Whether the schedule is open.
+    /// Scheduled indicates that the schedule is enabled and open.
     Scheduled {
         True: ScheduleActive;
         False: ScheduleInactive, ScheduleDisabled, EmergencyReclaimDisabledSchedule, InvalidSchedule;
     }
 
-    /// What Cluster API says of the Machine.
+    /// MachineReady indicates that the Machine is running and its Node is Ready.
     MachineReady {
         True: MachineReady;
         False: MachineNotReady, MachineFailed, NoMachine;
         Unknown: WorkloadClusterUnreachable;
     }
 
-    /// Whether what the spec names exists and may be used.
+    /// ReferencesValid indicates that everything the spec refers to exists and may be used.
     ReferencesValid {
         True: Valid, ValidNextWindow;
         False: InvalidSpec, GroupNotAllowed, KindNotFound, NamespaceNotAllowed, NameConflict, ClusterNotFound,
             ClusterDeleting, ClusterPaused;
     }
 
-    /// Whether the taints of the spec are on the Node.
+    /// NodeTainted indicates that the taints in spec.nodeTaints are applied to the Node.
     NodeTainted {
         True: Applied;
         False: NodeNotReady, PatchFailed, TaintOwnershipConflict;
@@ -110,13 +130,15 @@ conditions! {
     }
 }
 
-/// Sets one condition: the only place that moves `lastTransitionTime`, and it does so only when the status changes.
+/// Adds a condition, or replaces the condition of the same type.
+///
+/// `lastTransitionTime` becomes `now` if the condition is new or its status differs, and is kept otherwise.
 pub fn set(conditions: &mut Vec<Condition>, new: NewCondition, now: Timestamp) {
     let transition = |previous: Option<&Condition>| match previous {
         Some(previous) if previous.status == new.status.as_str() => previous.last_transition_time.clone(),
         Some(_) | None => Time(now),
     };
-    let position = conditions.iter().position(|it| it.type_ == new.condition);
+    let position = conditions.iter().position(|condition| condition.type_ == new.condition);
     let condition = Condition {
         last_transition_time: transition(position.map(|at| &conditions[at])),
         message: new.message,
@@ -131,7 +153,7 @@ pub fn set(conditions: &mut Vec<Condition>, new: NewCondition, now: Timestamp) {
     }
 }
 
-/// A condition before it has a transition time.
+/// A condition without its transition time, which [`set`] determines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCondition {
     condition: &'static str,
@@ -142,7 +164,7 @@ pub struct NewCondition {
 }
 
 impl NewCondition {
-    /// A condition whose status follows from its reason.
+    /// Creates a condition with the status that `reason` implies.
     pub fn new<R: Reason>(reason: R, message: impl Into<String>, observed_generation: Option<i64>) -> Self {
         NewCondition {
             condition: R::CONDITION,
@@ -163,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_moves_only_with_the_status() {
+    fn transition_time_changes_only_with_status() {
         let mut conditions = Vec::new();
         set(&mut conditions, NewCondition::new(Ready::Provisioning, "a", Some(1)), at("2026-01-01T00:00:00Z"));
         set(&mut conditions, NewCondition::new(Ready::ShuttingDown, "b", Some(2)), at("2026-01-01T01:00:00Z"));
@@ -179,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_different_types_live_side_by_side() {
+    fn condition_types_are_independent() {
         let mut conditions = Vec::new();
         set(&mut conditions, NewCondition::new(Ready::Error, "", None), at("2026-01-01T00:00:00Z"));
         set(&mut conditions, NewCondition::new(NodeTainted::NoNodeYet, "", None), at("2026-01-01T00:00:00Z"));
@@ -187,11 +209,11 @@ mod tests {
         assert_eq!(seen, [("Ready", "False"), ("NodeTainted", "Unknown")]);
     }
 
-    /// The API server refuses a condition whose reason is not of this form.
+    /// The API server rejects reasons with other characters.
     #[test]
-    fn every_reason_is_one_the_api_server_takes() {
+    fn reasons_are_alphanumeric() {
         for (_, _, reason) in table() {
-            assert!(reason.chars().all(|it| it.is_ascii_alphanumeric()), "{reason}");
+            assert!(reason.chars().all(|c| c.is_ascii_alphanumeric()), "{reason}");
         }
     }
 }

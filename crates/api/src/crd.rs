@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition, derived from the types.
+//! The CustomResourceDefinition.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -8,34 +8,40 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::ScheduledMachine;
 
-/// The CustomResourceDefinition of [`ScheduledMachine`], as it is shipped.
+/// Returns the CustomResourceDefinition of [`ScheduledMachine`], as shipped in `deploy/crds`.
+///
+/// * No field is nullable: the API server drops an explicit `null` and applies the default, so stored objects contain none
+///   outside of the providers' specs.
+/// * Fields that the admission policy validates have upper bounds only; their format is left to the policy.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = ScheduledMachine::crd();
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut()) {
-            drop_null(schema);
+            remove_nullable(schema);
         }
     }
     crd
 }
 
-/// An object whose fields are nobody's business but the provider's.
+/// Schema of a provider's spec: any fields, none of which are pruned.
 pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// An `Option` comes out nullable, and a stored `null` is a third state that every rule of the admission policy would
-/// have to think of. Where `null` is not allowed, the API server drops it: users may write it, and nobody has to read it.
-fn drop_null(schema: &mut JSONSchemaProps) {
+/// Removes `nullable`, which the derive sets for every `Option`.
+///
+/// A stored `null` would be a third state that every rule of the admission policy has to handle. Where `null` is not allowed,
+/// the API server drops it, so users may still write it.
+fn remove_nullable(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     for property in schema.properties.iter_mut().flat_map(|it| it.values_mut()) {
-        drop_null(property);
+        remove_nullable(property);
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        drop_null(items);
+        remove_nullable(items);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        drop_null(values);
+        remove_nullable(values);
     }
 }
 
@@ -49,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_others_rely_on() {
+    fn names() {
         let crd = crd();
         assert_eq!(crd.metadata.name.as_deref(), Some("scheduledmachines.5spot.finos.org"));
         assert_eq!(crd.spec.group, crate::keys::GROUP);
@@ -60,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_in_the_order_of_the_contract() {
+    fn printer_columns() {
         let columns = crd().spec.versions.remove(0).additional_printer_columns.unwrap();
         let names: Vec<_> = columns.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["Phase", "In-Schedule", "Enabled", "Node", "Opens", "Closes", "Cluster", "Age"]);
     }
 
     #[test]
-    fn no_field_stores_null() {
+    fn no_field_is_nullable() {
         fn nullable(path: &str, value: &serde_json::Value, found: &mut Vec<String>) {
             if let serde_json::Value::Object(map) = value {
                 if map.get("nullable") == Some(&true.into()) {
@@ -83,13 +89,14 @@ mod tests {
         assert_eq!(found, Vec::<String>::new());
     }
 
-    /// An upper bound keeps the cost of a rule within its budget; all else would answer in the policy's place.
+    /// Upper bounds keep the cost of the policy's rules within the budget of the API server. Any other keyword would reject an
+    /// object before the policy evaluates it.
     const ALLOWED_ON_RULED_FIELDS: [&str; 7] =
         ["type", "description", "default", "properties", "items", "maxLength", "maxItems"];
 
-    /// What the admission policy's rules speak of must reach the policy, or its Audit phase would see nothing.
+    /// If the schema rejected what the policy validates, the policy's `Audit` action would report nothing.
     #[test]
-    fn the_schema_leaves_the_rules_of_the_policy_alone() {
+    fn schema_does_not_duplicate_policy_rules() {
         let schema = schema();
         let spec = &schema["properties"]["spec"]["properties"];
         let ruled = [
@@ -108,7 +115,7 @@ mod tests {
             &spec["infrastructureSpec"]["properties"]["kind"],
         ];
         for field in ruled {
-            let keywords = field.as_object().expect("a ruled field is in the schema").keys();
+            let keywords = field.as_object().expect("the field is in the schema").keys();
             let other: Vec<_> = keywords.filter(|it| !ALLOWED_ON_RULED_FIELDS.contains(&it.as_str())).collect();
             assert_eq!(other, Vec::<&String>::new(), "{field}");
             let bounded = ["maxLength", "maxItems"].iter().any(|it| field.get(it).is_some());

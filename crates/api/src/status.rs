@@ -1,4 +1,5 @@
-//! What the controller reports.
+//! The status of a ScheduledMachine: the observed state, written by the controller.
+#![allow(clippy::doc_markdown, reason = "doc comments become CRD descriptions, which kubectl prints as plain text")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -6,99 +7,102 @@ use serde::{Deserialize, Serialize};
 
 use crate::NodeTaint;
 
-/// What has been seen and done, as of `observedGeneration`.
+/// ScheduledMachineStatus defines the observed state of a ScheduledMachine.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledMachineStatus {
-    /// Where the machine is in its life.
+    /// phase is the current phase of the lifecycle of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// The same in a sentence: what is happening, what it waits for.
+    /// message describes the phase: what is happening, and what the controller waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// Whether the schedule is open now.
+    /// inSchedule is true while the schedule is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_schedule: Option<bool>,
 
-    /// Ready, Scheduled, MachineReady, ReferencesValid and NodeTainted.
+    /// conditions represent the current state of the machine. Known condition types are Ready, Scheduled, MachineReady,
+    /// ReferencesValid and NodeTainted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// The Cluster API Machine.
+    /// machineRef refers to the Cluster API Machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_ref: Option<ObjectReference>,
 
-    /// The bootstrap object.
+    /// bootstrapRef refers to the bootstrap object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_ref: Option<ObjectReference>,
 
-    /// The infrastructure object.
+    /// infrastructureRef refers to the infrastructure object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_ref: Option<ObjectReference>,
 
-    /// The Node, in the workload cluster, once the machine has joined.
+    /// nodeRef refers to the Node in the workload cluster, once the machine has joined it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_ref: Option<NodeReference>,
 
-    /// The provider's identifier of the machine.
+    /// providerID is the ID of the machine at its infrastructure provider, copied from the Machine.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 
-    /// The taints on the Node that are ours.
+    /// appliedNodeTaints are the taints that the controller applied to the Node. Only these are changed or removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied_node_taints: Vec<NodeTaint>,
 
-    /// When a machine was last created.
+    /// lastScheduledTime is the time at which the Machine was last created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scheduled_time: Option<Time>,
 
-    /// The next opening of the schedule after now.
+    /// nextActivation is the time at which the schedule opens next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_activation: Option<Time>,
 
-    /// The close of the window that is open.
+    /// nextCleanup is the time at which the current window closes. It is not set while the schedule is closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cleanup: Option<Time>,
 
-    /// When the shutdown that is under way began.
+    /// shutdownStartedAt is the time at which the shutdown in progress started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_started_at: Option<Time>,
 
-    /// The last emergency reclaim.
+    /// reclaim describes the last emergency reclaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<ReclaimStatus>,
 
-    /// The generation of the spec that all of this speaks of.
+    /// observedGeneration is the generation of the ScheduledMachine that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// Where a machine is in its life.
+/// Phase of the lifecycle of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+// The description of an optional enum is the one of the enum, not of the field.
+#[schemars(description = "phase is the current phase of the lifecycle of the machine.")]
 pub enum Phase {
-    /// Not yet decided, or on its way to Active.
+    /// The controller has not created the machine yet, or is creating it.
     Pending,
-    /// The window is open and the machine's objects exist.
+    /// The schedule is open, and the Machine, bootstrap and infrastructure objects exist.
     Active,
-    /// The machine is on its way out.
+    /// The machine is being drained or removed.
     ShuttingDown,
-    /// The window is closed and nothing of the machine is left.
+    /// The schedule is closed, and the machine is removed.
     Inactive,
     /// The schedule is disabled.
     Disabled,
-    /// The kill switch is on and nothing of the machine is left.
+    /// The kill switch is active, and the machine is removed.
     Terminated,
-    /// The owner wants the machine back; it is on its way out.
+    /// The owner requested the machine back, and it is being removed without draining.
     EmergencyRemove,
-    /// Something is wrong; the conditions say what.
+    /// The controller cannot proceed; the conditions report the cause.
     Error,
 }
 
 impl Phase {
-    /// All of them, in the order of a life.
+    /// All phases, in the order of the lifecycle.
     pub const ALL: [Phase; 8] = [
         Phase::Pending,
         Phase::Active,
@@ -110,7 +114,7 @@ impl Phase {
         Phase::Error,
     ];
 
-    /// The name on the wire, in metrics and in logs.
+    /// The name of the phase in the status, in metrics and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Pending => "Pending",
@@ -131,58 +135,60 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// An object in the namespace of the ScheduledMachine.
+/// ObjectReference refers to an object in the namespace of the ScheduledMachine.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
-    /// Group and version.
+    /// apiVersion is the API group and version of the object.
     pub api_version: String,
-    /// Kind.
+    /// kind is the kind of the object.
     pub kind: String,
-    /// Name.
+    /// name is the name of the object.
     pub name: String,
-    /// Namespace.
+    /// namespace is the namespace of the object.
     pub namespace: String,
-    /// Uid.
+    /// uid is the uid of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// A Node, in the workload cluster.
+/// NodeReference refers to a Node in the workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReference {
-    /// Always `v1`.
+    /// apiVersion is always v1.
     pub api_version: String,
-    /// Always `Node`.
+    /// kind is always Node.
     pub kind: String,
-    /// Name.
+    /// name is the name of the Node.
     pub name: String,
-    /// Uid.
+    /// uid is the uid of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// The last emergency reclaim.
+/// ReclaimStatus describes the last emergency reclaim.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReclaimStatus {
-    /// Uid of the Machine that was reclaimed: each is reclaimed once.
+    /// machineUID is the uid of the Machine that was reclaimed. A Machine is reclaimed at most once.
     #[serde(rename = "machineUID")]
     pub machine_uid: String,
-    /// Why, as the agent said it.
+    /// reason is the reason that the reclaim agent reported, such as process-match: java.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the agent asked.
+    /// requestedAt is the time at which the reclaim agent requested the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_at: Option<Time>,
-    /// Whether the schedule was disabled for it already: that happens once, so that a later edit by a person wins.
+    /// scheduleDisabled is true once the controller has set spec.schedule.enabled to false for this reclaim. The controller
+    /// does so once per reclaim, so that users can enable the schedule again.
     #[serde(default)]
     pub schedule_disabled: bool,
-    /// Whether the Machine is still being removed for this reclaim.
+    /// inProgress is true while the controller removes the machine for this reclaim. The controller stores it before it
+    /// deletes anything, so that the reclaim is completed even if the controller restarts or the Node disappears.
     #[serde(default)]
     pub in_progress: bool,
-    /// How many there have been.
+    /// count is the number of emergency reclaims of this ScheduledMachine.
     #[serde(default)]
     #[schemars(range(min = 0), extend("format" = "int64"))]
     pub count: i64,

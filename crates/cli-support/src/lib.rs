@@ -1,7 +1,7 @@
-//! The outer edge that every binary of this project shares: how it takes its arguments and how it says that it failed.
+//! Argument parsing and exit codes, shared by the binaries of this project.
 //!
-//! Whatever a person gets wrong ends with exit code 2 and one line on standard error that names the thing, the reason and
-//! the way out. What went wrong through no fault of theirs ends with exit code 1 and one line.
+//! Every failure ends with a single line on standard error that names the object, the cause and, if possible, the remedy. The
+//! exit code is 2 if the user has to change an argument, a file or the environment, and 1 for any other failure.
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -10,100 +10,97 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-/// Why a program ends without having done what it was asked to.
-#[derive(Debug)]
+/// Why a program failed.
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What was asked for cannot be done as it was asked: exit code 2.
+    /// The user has to change an argument, a file or the environment. Exit code 2.
+    #[error("{0}")]
     BadInput(String),
-    /// It was asked for rightly and did not work: exit code 1.
+    /// The input is valid, but the operation failed. Exit code 1.
+    #[error("{0}")]
     Failed(String),
 }
 
 impl Failure {
-    /// The person has to change something.
     pub fn bad_input(message: impl Into<String>) -> Self {
         Failure::BadInput(message.into())
     }
 
-    /// `what` did not work, because of `error` and all that it was caused by.
-    pub fn failed(what: impl Into<String>, error: &(dyn Error + 'static)) -> Self {
-        Failure::Failed(format!("{}: {}", what.into(), chain(error)))
+    /// An operation that failed because of `error` and its sources.
+    pub fn failed(operation: impl Into<String>, error: &(dyn Error + 'static)) -> Self {
+        Failure::Failed(format!("{}: {}", operation.into(), chain(error)))
     }
 }
 
-/// Ends the program: 0, or one line and the exit code that belongs to the failure.
+/// Prints the failure, if any, and returns the exit code.
 pub fn finish(result: Result<(), Failure>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::BadInput(message)) => {
-            tell(&format!("error: {}", one_line(&message)));
-            ExitCode::from(2)
-        }
-        Err(Failure::Failed(message)) => {
-            tell(&format!("error: {}", one_line(&message)));
-            ExitCode::FAILURE
-        }
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    write_stderr(&format!("error: {}", one_line(&failure.to_string())));
+    match failure {
+        Failure::BadInput(_) => ExitCode::from(2),
+        Failure::Failed(_) => ExitCode::FAILURE,
     }
 }
 
-/// Writes a line to standard error. If nobody can read it there is nobody to tell, and no reason to die of it.
-pub fn tell(line: &str) {
+/// Writes a line to standard error. Ignores errors, unlike `eprintln!`, which panics if standard error is closed.
+pub fn write_stderr(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The arguments of this process, or its end: with help where help was asked for, else with one line and exit code 2.
-pub fn arguments<T: Parser>() -> T {
+/// Parses the arguments of the process. Exits with the help or version if requested, and with one line and exit code 2 if the
+/// arguments are invalid.
+pub fn parse_args<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
         _ => {
-            tell(&usage_error::<T>(&error));
+            write_stderr(&usage_error::<T>(&error));
             std::process::exit(2)
         }
     })
 }
 
-/// Clap's message without its paragraphs: the fault and its tips, then where to look.
+/// Reduces an error of clap to one line: the error and its tips, and the command that prints the help.
 fn usage_error<T: CommandFactory>(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return no_command::<T>();
+        return missing_subcommand::<T>();
     }
     let rendered = error.render().to_string();
-    let (fault, rest) = rendered.split_once("\n\nUsage: ").unwrap_or((&rendered, ""));
-    let fault = fault.split("\n\nFor more information").next().unwrap_or(fault);
+    let (message, usage) = rendered.split_once("\n\nUsage: ").unwrap_or((&rendered, ""));
+    let message = message.split("\n\nFor more information").next().unwrap_or(message);
     let command = T::command();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
-    // The usage line begins with the name and the subcommand that was meant, where one was.
+    // The usage line starts with the name of the program and the subcommand, if any.
     let subcommand = command
         .get_subcommands()
         .map(|it| format!("{name} {}", it.get_name()))
-        .find(|it| rest.strip_prefix(it.as_str()).is_some_and(|after| after.starts_with([' ', '\n'])));
-    format!("{} (see '{} --help')", one_line(fault), subcommand.as_deref().unwrap_or(name))
+        .find(|it| usage.strip_prefix(it.as_str()).is_some_and(|rest| rest.starts_with([' ', '\n'])));
+    format!("{} (see '{} --help')", one_line(message), subcommand.as_deref().unwrap_or(name))
 }
 
-fn no_command<T: CommandFactory>() -> String {
+fn missing_subcommand<T: CommandFactory>() -> String {
     let command = T::command();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
-    let commands: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-    format!("error: say what to do: {} (see '{name} --help')", commands.join(", "))
+    let subcommands: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+    format!("error: a subcommand is required: {} (see '{name} --help')", subcommands.join(", "))
 }
 
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ").replace(":;", ":")
 }
 
-/// An error and its causes, without saying anything twice: many errors print their source themselves.
+/// Formats an error and its sources. Omits sources that a previous message already contains.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut told = error.to_string();
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let text = cause.to_string();
-        if !told.contains(&text) {
-            told.push_str(": ");
-            told.push_str(&text);
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
         }
         source = cause.source();
     }
-    told
+    message
 }
 
 #[cfg(test)]
@@ -126,49 +123,38 @@ mod tests {
         },
     }
 
-    #[test]
-    fn a_usage_error_points_at_the_help_of_the_subcommand() {
-        let refused = |arguments: &[&str]| usage_error::<Tool>(&Tool::try_parse_from(arguments).unwrap_err());
-        let told = refused(&["tool", "draw", "--dyas", "3"]);
-        assert!(told.ends_with("(see 'tool draw --help')"), "{told}");
-        let told = refused(&["tool"]);
-        assert_eq!(told, "error: say what to do: draw (see 'tool --help')");
-    }
-
-    fn refused(arguments: &[&str]) -> String {
-        usage_error::<Arguments>(&Arguments::try_parse_from(arguments).unwrap_err())
+    fn error_of<T: Parser + std::fmt::Debug>(arguments: &[&str]) -> String {
+        usage_error::<T>(&T::try_parse_from(arguments).unwrap_err())
     }
 
     #[test]
-    fn a_usage_error_is_one_line_that_names_the_argument_and_the_way_out() {
+    fn usage_error_refers_to_help_of_subcommand() {
+        let message = error_of::<Tool>(&["tool", "draw", "--dyas", "3"]);
+        assert!(message.ends_with("(see 'tool draw --help')"), "{message}");
+        assert_eq!(error_of::<Tool>(&["tool"]), "error: a subcommand is required: draw (see 'tool --help')");
+    }
+
+    #[test]
+    fn usage_error_is_one_line() {
         assert_eq!(
-            refused(&["thing", "--format", "yaml"]),
+            error_of::<Arguments>(&["thing", "--format", "yaml"]),
             "error: invalid value 'yaml' for '--format <FORMAT>'; [possible values: json, text] (see 'thing --help')"
         );
         assert_eq!(
-            refused(&["thing", "--fromat", "json"]),
+            error_of::<Arguments>(&["thing", "--fromat", "json"]),
             "error: unexpected argument '--fromat' found; tip: a similar argument exists: '--format' (see 'thing --help')"
         );
         assert_eq!(
-            refused(&["thing"]),
+            error_of::<Arguments>(&["thing"]),
             "error: the following required arguments were not provided: --format <FORMAT> (see 'thing --help')"
         );
     }
 
     #[test]
-    fn causes_are_told_once() {
-        #[derive(Debug)]
-        struct Outer(std::fmt::Error);
-        impl std::fmt::Display for Outer {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "outer: {}", self.0)
-            }
-        }
-        impl Error for Outer {
-            fn source(&self) -> Option<&(dyn Error + 'static)> {
-                Some(&self.0)
-            }
-        }
+    fn chain_does_not_repeat_sources() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer: {0}")]
+        struct Outer(#[source] std::fmt::Error);
         let inner = std::fmt::Error;
         assert_eq!(chain(&Outer(inner)), format!("outer: {inner}"));
     }

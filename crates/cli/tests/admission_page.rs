@@ -1,5 +1,5 @@
-//! The commands of the page on the admission policy, run from top to bottom on a real cluster, print what the page says.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Runs the commands of the admission policy page on a real API server, and compares their output with the page.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Commands, with their output where the page shows it.
+/// Commands, and their output if the page shows it.
 struct Step {
     commands: String,
     output: Option<String>,
 }
 
-/// The blocks `sh` of a page; a block `text` is the output of the one before it.
+/// The `sh` blocks of a page. A `text` block is the output of the block before it.
 fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for block in page.split("\n```").skip(1).step_by(2) {
@@ -29,26 +29,26 @@ fn steps(page: &str) -> Vec<Step> {
         match language {
             "sh" => steps.push(Step { commands: text.to_owned(), output: None }),
             "text" => steps.last_mut().unwrap().output = Some(format!("{text}\n")),
-            // Run by another test.
+            // Covered by documentation.rs.
             "console" => {}
-            other => panic!("a block of {other:?}"),
+            other => panic!("unexpected block {other:?}"),
         }
     }
     steps
 }
 
-/// A directory that has kubectl and the plugin, for a PATH.
-fn programs(plane: &ControlPlane) -> PathBuf {
+/// A directory with kubectl and the plugin, for PATH.
+fn bin_directory(plane: &ControlPlane) -> PathBuf {
     let directory = plane.run_dir().subdirectory("bin").unwrap();
     symlink(plane.kubectl_path(), directory.join("kubectl")).unwrap();
     symlink(env!("CARGO_BIN_EXE_kubectl-5spot"), directory.join("kubectl-5spot")).unwrap();
     directory
 }
 
-/// Runs commands as a person does, one after the other whatever the one before said, and gives what they print.
-fn run(plane: &ControlPlane, programs: &Path, commands: &str) -> (bool, String) {
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let ran = Command::new("bash")
+/// Runs the commands in a shell that continues after errors. Returns whether the last one succeeded, and their output.
+fn run(plane: &ControlPlane, bin: &Path, commands: &str) -> (bool, String) {
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
         .args(["-c", &format!("exec 2>&1\n{commands}")])
         .current_dir(root())
         .env("PATH", path)
@@ -56,31 +56,35 @@ fn run(plane: &ControlPlane, programs: &Path, commands: &str) -> (bool, String) 
         .env("AUDIT_LOG", plane.audit().path())
         .output()
         .unwrap();
-    (ran.status.success(), String::from_utf8(ran.stdout).unwrap())
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// A policy, and every change of its binding, is in force only after a moment, so what a step prints is waited for. Steps
-/// that show their output can be run again and again.
+/// The API server applies changes of a policy and its binding with a delay, so steps with output are repeated until the output
+/// matches. All of them are idempotent.
 #[tokio::test]
-async fn every_step_of_the_page_does_what_it_says() {
+async fn page_steps_print_documented_output() {
     let testbed = shared_with_crd().await;
     let plane = testbed.control_plane();
-    let programs = programs(plane);
+    let bin = bin_directory(plane);
     plane.apply(&root().join("examples/overnight.yaml")).await.unwrap();
     let page = std::fs::read_to_string(root().join(PAGE)).unwrap();
     let steps = steps(&page);
-    assert!(steps.len() >= 12, "the page has lost its steps");
+    assert!(steps.len() >= 12, "the page has too few steps");
     for Step { commands, output } in steps {
         match output {
             None => {
-                let (succeeded, printed) = run(plane, &programs, &commands);
-                assert!(succeeded, "{commands}{printed}");
+                let (succeeded, output) = run(plane, &bin, &commands);
+                assert!(succeeded, "{commands}{output}");
             }
             Some(expected) => {
-                eventually(&format!("the page's output:\n{commands}{expected}"), Duration::from_mins(1), async || {
-                    let (_, printed) = run(plane, &programs, &commands);
-                    if printed == expected { Ok(()) } else { Err(printed) }
-                })
+                eventually(
+                    &format!("the output of the page:\n{commands}{expected}"),
+                    Duration::from_mins(1),
+                    async || {
+                        let (_, output) = run(plane, &bin, &commands);
+                        if output == expected { Ok(()) } else { Err(output) }
+                    },
+                )
                 .await;
             }
         }

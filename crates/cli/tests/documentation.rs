@@ -1,5 +1,5 @@
-//! Every `console` block of the documentation is run, and prints what the documentation says it prints.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Runs every `console` block of the documentation, and compares the output.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ fn examples(page: &Path) -> Vec<Example> {
     blocks
         .map(|block| {
             let (command, output) =
-                block.strip_prefix("$ ").expect("a block begins with its command").split_once('\n').unwrap();
+                block.strip_prefix("$ ").expect("a block starts with its command").split_once('\n').unwrap();
             Example { page: page.to_owned(), command: command.to_owned(), output: output.to_owned() }
         })
         .collect()
 }
 
-/// Whether a picture is of days that are over, so that it is the same whenever it is drawn.
-fn is_of_the_past(command: &str) -> bool {
+/// Whether the output is reproducible: a timeline marks the current time, so its days must be in the past.
+fn is_reproducible(command: &str) -> bool {
     if !command.contains(" timeline ") {
         return true;
     }
@@ -51,22 +51,23 @@ fn is_of_the_past(command: &str) -> bool {
 }
 
 #[test]
-fn every_command_of_the_documentation_prints_what_it_says() {
+fn console_blocks_print_documented_output() {
     let root = root();
     let mut all = examples(&root.join("README.md"));
     for page in pages(&root.join("docs")) {
         all.extend(examples(&page));
     }
-    assert!(all.len() >= 5, "the documentation has lost its examples");
+    assert!(all.len() >= 5, "the documentation has too few examples");
     for Example { page, command, output } in all {
-        let arguments = command.strip_prefix("kubectl 5spot ").expect("only our own commands have their output shown");
-        let ran = Command::new(env!("CARGO_BIN_EXE_kubectl-5spot"))
+        let arguments =
+            command.strip_prefix("kubectl 5spot ").expect("console blocks contain only commands of the plugin");
+        let run = Command::new(env!("CARGO_BIN_EXE_kubectl-5spot"))
             .args(arguments.split_whitespace())
             .current_dir(&root)
             .output()
             .unwrap();
-        assert!(is_of_the_past(&command), "{command}: a picture marks the present, so its week has to be over");
-        let printed = String::from_utf8(ran.stdout).unwrap() + &String::from_utf8(ran.stderr).unwrap();
+        assert!(is_reproducible(&command), "{command}: use --from with a date in the past");
+        let printed = String::from_utf8(run.stdout).unwrap() + &String::from_utf8(run.stderr).unwrap();
         assert_eq!(printed, output, "{}: {command}", page.display());
     }
 }

@@ -1,5 +1,5 @@
-//! `kubectl 5spot lint` over the whole corpus, and over what else people hand to it.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! `kubectl 5spot lint` on the corpus and on other input.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ fn lint(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn verdicts(output: &Output) -> Vec<Value> {
+fn results(output: &Output) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap() + &String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -44,7 +44,7 @@ fn corpus(folder: &str) -> Vec<String> {
     files
 }
 
-/// Every file at once, each with `-f`.
+/// Lints all files with one command.
 fn lint_all(files: &[String]) -> Output {
     let mut arguments = vec!["-o", "json"];
     arguments.extend(files.iter().flat_map(|it| ["-f", it]));
@@ -52,38 +52,38 @@ fn lint_all(files: &[String]) -> Output {
 }
 
 #[test]
-fn every_good_example_is_accepted() {
+fn valid_manifests_are_accepted() {
     let files = corpus("valid");
     let output = lint_all(&files);
-    assert!(output.status.success(), "{}", told(&output));
-    let verdicts = verdicts(&output);
-    assert_eq!(verdicts.len(), files.len());
-    for verdict in verdicts {
-        assert_eq!((&verdict["accepted"], &verdict["findings"]), (&json!(true), &json!([])), "{verdict:#}");
+    assert!(output.status.success(), "{}", text(&output));
+    let results = results(&output);
+    assert_eq!(results.len(), files.len());
+    for result in results {
+        assert_eq!((&result["accepted"], &result["findings"]), (&json!(true), &json!([])), "{result:#}");
     }
 }
 
 #[test]
-fn every_bad_example_is_judged_by_the_one_whose_folder_it_is_in() {
+fn invalid_manifests_are_rejected_by_component_of_folder() {
     for (folder, accepted) in [("schema", false), ("policy", false), ("controller", true)] {
         let files = corpus(&format!("invalid/{folder}"));
         let output = lint_all(&files);
-        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-        let verdicts = verdicts(&output);
-        assert_eq!(verdicts.len(), files.len());
-        for (file, verdict) in files.iter().zip(verdicts) {
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let results = results(&output);
+        assert_eq!(results.len(), files.len());
+        for (file, result) in files.iter().zip(results) {
             let text = std::fs::read_to_string(root().join(file)).unwrap();
             let field = text.lines().find_map(|it| it.strip_prefix("# field: ")).unwrap();
-            assert_eq!((&verdict["file"], &verdict["accepted"]), (&json!(file), &json!(accepted)), "{verdict:#}");
-            let findings = verdict["findings"].as_array().unwrap();
-            assert!(findings.iter().all(|it| it["judge"] == folder), "{verdict:#}");
-            assert!(findings.iter().any(|it| it["field"].as_str().unwrap().starts_with(field)), "{verdict:#}");
+            assert_eq!((&result["file"], &result["accepted"]), (&json!(file), &json!(accepted)), "{result:#}");
+            let findings = result["findings"].as_array().unwrap();
+            assert!(findings.iter().all(|it| it["enforcedBy"] == folder), "{result:#}");
+            assert!(findings.iter().any(|it| it["field"].as_str().unwrap().starts_with(field)), "{result:#}");
         }
     }
 }
 
-/// Four documents: something else, one that is right, one that is wrong in two ways, and one of a stale group.
-fn four() -> String {
+/// Four documents: another kind, a valid object, an object with two errors, and an object of another API group.
+fn four_documents() -> String {
     let machine = |api_version: &str, name: &str, cluster: &str, zone: &str| {
         format!(
             "---
@@ -98,76 +98,100 @@ spec:
 "
         )
     };
-    let ours = "5spot.finos.org/v1alpha1";
+    let api_version = "5spot.finos.org/v1alpha1";
     [
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: unrelated}\n".to_owned(),
-        machine(ours, "right", "c", "UTC"),
-        machine(ours, "wrong", "", "Mars/Olympus"),
-        machine("capi.5spot.io/v1alpha1", "stale", "c", "UTC"),
+        machine(api_version, "valid", "c", "UTC"),
+        machine(api_version, "invalid", "", "Mars/Olympus"),
+        machine("capi.5spot.io/v1alpha1", "old-group", "c", "UTC"),
     ]
     .concat()
 }
 
 #[test]
-fn several_documents_are_read_from_standard_input_and_all_is_told() {
-    let output = lint(&["-f", "-", "-n", "lab"], &four());
+fn standard_input_with_several_documents() {
+    let output = lint(&["-f", "-", "-n", "lab"], &four_documents());
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        told(&output),
-        "standard input: lab/right: accepted
-standard input: lab/wrong: refused
+        text(&output),
+        "standard input: lab/valid: accepted
+standard input: lab/invalid: rejected
   policy      spec.clusterName must not be empty
   controller  spec.schedule.timezone must be an IANA time zone (e.g. 'America/New_York', 'UTC') (timezone: \
-         \"Mars/Olympus\": no such time zone: use an IANA name such as Europe/Paris, or UTC)
-standard input: lab/stale: refused
-  schema      is a ScheduledMachine of capi.5spot.io/v1alpha1, not a ScheduledMachine of 5spot.finos.org/v1alpha1
-error: 2 of 3 ScheduledMachines cannot be used
+         \"Mars/Olympus\": unknown time zone: use an IANA name such as Europe/Paris, or UTC)
+standard input: lab/old-group: rejected
+  schema      expected a ScheduledMachine of 5spot.finos.org/v1alpha1, found a ScheduledMachine of capi.5spot.io/v1alpha1
+error: 2 of 3 ScheduledMachines are invalid
 "
     );
 }
 
 #[test]
-fn an_object_that_names_no_namespace_is_judged_in_the_one_that_is_asked_for() {
-    let output = lint(&["-f", "-", "-o", "json"], &four());
-    let right = &verdicts(&output)[0];
-    assert_eq!((&right["namespace"], &right["accepted"]), (&json!("default"), &json!(false)), "{right:#}");
-    assert_eq!(right["findings"][0]["field"], "spec.infrastructureSpec.namespace");
+fn namespace_option_is_default_for_objects_without_namespace() {
+    let output = lint(&["-f", "-", "-o", "json"], &four_documents());
+    let result = &results(&output)[0];
+    assert_eq!((&result["namespace"], &result["accepted"]), (&json!("default"), &json!(false)), "{result:#}");
+    assert_eq!(result["findings"][0]["field"], "spec.infrastructureSpec.namespace");
 }
 
 #[test]
-fn what_cannot_be_judged_is_one_line_and_code_2() {
+fn unreadable_input_is_one_line_and_code_2() {
     let cases: &[(&[&str], &str, &str)] = &[
         (&[], "", "--filename"),
         (&["-f", "nowhere.yaml"], "", "nowhere.yaml: No such file"),
-        (&["-f", "deploy/crds/scheduledmachine.yaml"], "", "holds no ScheduledMachine"),
-        (&["-f", "-"], "", "standard input: holds no ScheduledMachine"),
-        (&["-f", "-"], "a: [", "is not YAML"),
-        (&["-f", "-", "-n", "a/b"], "", "cannot be the name of a namespace"),
+        (&["-f", "deploy/crds/scheduledmachine.yaml"], "", "contains no ScheduledMachine"),
+        (&["-f", "-"], "", "standard input: contains no ScheduledMachine"),
+        (&["-f", "-"], "a: [", "is not valid YAML"),
+        (&["-f", "-", "-n", "a/b"], "", "is not a valid name of a namespace"),
     ];
-    for (arguments, input, words) in cases {
+    for (arguments, input, expected) in cases {
         let output = lint(arguments, input);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert!(told.contains(words), "{told}");
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 }
 
 #[test]
-fn a_terminal_is_not_told_what_to_do_by_a_manifest() {
+fn control_characters_are_escaped() {
     let manifest = "{apiVersion: 5spot.finos.org/v1alpha1, kind: ScheduledMachine, metadata: {name: \"a\\e[2Jb\"}}";
     let output = lint(&["-f", "-"], manifest);
-    assert!(told(&output).contains("a\\u{1b}[2Jb"), "{}", told(&output));
-    assert!(!told(&output).contains('\u{1b}'));
+    assert!(text(&output).contains("a\\u{1b}[2Jb"), "{}", text(&output));
+    assert!(!text(&output).contains('\u{1b}'));
 }
 
 #[test]
-fn whatever_metadata_and_spec_are_there_is_a_verdict() {
-    let odd = ["metadata: null", "metadata: a", "metadata: {name: 5}", "metadata: {name: a, namespace: 5}", "spec: []"];
-    for fields in odd {
+fn malformed_metadata_and_spec_are_rejected() {
+    let malformed =
+        ["metadata: null", "metadata: a", "metadata: {name: 5}", "metadata: {name: a, namespace: 5}", "spec: []"];
+    for fields in malformed {
         let manifest = format!("apiVersion: 5spot.finos.org/v1alpha1\nkind: ScheduledMachine\n{fields}\n");
         let output = lint(&["-f", "-", "-o", "json"], &manifest);
-        assert_eq!(output.status.code(), Some(1), "{fields}: {}", told(&output));
-        assert_eq!(verdicts(&output)[0]["accepted"], false, "{fields}");
+        assert_eq!(output.status.code(), Some(1), "{fields}: {}", text(&output));
+        assert_eq!(results(&output)[0]["accepted"], false, "{fields}");
     }
+}
+
+#[test]
+fn misspelt_fields_are_reported_with_suggestion() {
+    let manifest = four_documents().replace("daysOfWeek", "dayOfWeek").replace("name: valid", "name: valid, label: {}");
+    let output = lint(&["-f", "-", "-n", "lab"], &manifest);
+    for expected in [
+        "unknown field `spec.schedule.dayOfWeek`; did you mean `daysOfWeek`?",
+        "unknown field `metadata.label`; did you mean `labels`?",
+    ] {
+        assert!(text(&output).contains(expected), "{}", text(&output));
+    }
+}
+
+/// The API server stores the object, so it is accepted.
+#[test]
+fn errors_of_the_controller_are_distinguished() {
+    let output = lint(&["-f", "testdata/specs/invalid/controller/timezone-unknown.yaml"], "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output).contains("timezone-unknown: accepted, but the controller reports an error\n  controller  spec")
+    );
+    assert!(text(&output).ends_with("error: 1 of 1 ScheduledMachine is invalid\n"), "{}", text(&output));
 }

@@ -1,5 +1,5 @@
-//! The plugin with no cluster at hand: answers, and one clear line for everything a person can get wrong.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! `windows` and `timeline` without a cluster, and the errors of the plugin.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -31,17 +31,17 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Exit code 2, nothing on standard output, one line that contains `words`.
-fn assert_refused(output: &Output, words: &str) {
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert_eq!(output.stdout, b"", "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.starts_with("error: "), "{told}");
-    assert!(told.contains(words), "{told}");
+/// Asserts exit code 2, an empty standard output, and one line on standard error that contains `expected`.
+fn assert_rejected(output: &Output, expected: &str) {
+    let error = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(output.stdout, b"", "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.starts_with("error: "), "{error}");
+    assert!(error.contains(expected), "{error}");
 }
 
-const TWO: &str = "
+const TWO_MACHINES: &str = "
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: unrelated}
@@ -71,32 +71,35 @@ spec:
 const WEEK: [&str; 4] = ["--from", "2026-11-16", "--until", "2026-11-23"];
 
 #[test]
-fn one_of_several_in_a_file_is_chosen_by_its_name() {
-    let output = run_on(TWO, &[&["windows", "evenings", "-f", "-", "-o", "json"], &WEEK[..]].concat());
+fn name_selects_machine_in_file() {
+    let output = run_on(TWO_MACHINES, &[&["windows", "evenings", "-f", "-", "-o", "json"], &WEEK[..]].concat());
     let windows: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(windows, serde_json::json!([{ "open": "2026-11-16T20:00:00Z", "close": "2026-11-16T21:00:00Z" }]));
 }
 
 #[test]
-fn a_disabled_schedule_has_windows_all_the_same_and_says_so() {
-    let output = run_on(TWO, &[&["windows", "mornings", "-f", "-"], &WEEK[..]].concat());
-    let told = stdout(&output);
-    assert!(told.contains("disabled"), "{told}");
-    assert!(told.contains("Mon 2026-11-16 08:00 UTC  Mon 2026-11-16 09:00 UTC  1h"), "{told}");
+fn disabled_schedule_has_windows() {
+    let output = run_on(TWO_MACHINES, &[&["windows", "mornings", "-f", "-"], &WEEK[..]].concat());
+    let text = stdout(&output);
+    assert!(text.contains("mornings (UTC, disabled: the controller ignores these windows)"), "{text}");
+    assert!(text.contains("Mon 2026-11-16 08:00 UTC  Mon 2026-11-16 09:00 UTC  1h"), "{text}");
 }
 
 #[test]
-fn several_in_a_file_and_no_name_is_a_question() {
-    assert_refused(&run_on(TWO, &["windows", "-f", "-"]), "name the one you mean");
-    assert_refused(&run_on(TWO, &["windows", "-f", "-"]), "mornings, evenings");
-    assert_refused(
-        &run_on(TWO, &["windows", "nights", "-f", "-"]),
+fn ambiguous_selection_is_rejected() {
+    assert_rejected(
+        &run_on(TWO_MACHINES, &["windows", "-f", "-"]),
+        "contains 2 ScheduledMachines, select one by NAME and -n",
+    );
+    assert_rejected(&run_on(TWO_MACHINES, &["windows", "-f", "-"]), "mornings, evenings");
+    assert_rejected(
+        &run_on(TWO_MACHINES, &["windows", "nights", "-f", "-"]),
         "no such ScheduledMachine, only: mornings, evenings",
     );
 }
 
 #[test]
-fn the_timeline_for_scripts_has_every_day_with_its_windows() {
+fn timeline_json() {
     let output = run(&[
         "timeline",
         "-f",
@@ -112,56 +115,59 @@ fn the_timeline_for_scripts_has_every_day_with_its_windows() {
 }
 
 #[test]
-fn the_picture_can_be_drawn_in_ascii() {
+fn timeline_ascii() {
     let output = run(&["timeline", "-f", "examples/overnight.yaml", "--from", "2026-06-15", "--days", "2", "--ascii"]);
     assert!(stdout(&output).is_ascii());
     assert!(stdout(&output).contains("Tue 16 Jun  ###############..............................###"));
 }
 
 #[test]
-fn a_mistake_elsewhere_in_the_manifest_is_a_warning() {
-    let output = run(&["windows", "-f", "testdata/specs/invalid/schema/priority-a-word.yaml", "-o", "json"]);
+fn error_outside_schedule_is_a_warning() {
+    let output = run(&["windows", "-f", "testdata/specs/invalid/schema/priority-not-an-integer.yaml", "-o", "json"]);
     stdout(&output);
     assert!(String::from_utf8(output.stderr).unwrap().contains("warning: "));
 }
 
 #[test]
-fn what_a_person_gets_wrong_ends_with_one_line_and_code_2() {
+fn invalid_input_ends_with_one_line_and_code_2() {
     let always = "testdata/specs/valid/always.yaml";
     let cases: &[(&[&str], &str)] = &[
-        (&[], "say what to do: windows, timeline, lint (see 'kubectl 5spot --help')"),
-        (&["windows", "a b"], "\"a b\" cannot be the name of a ScheduledMachine"),
-        (&["windows", ""], "\"\" cannot be the name of a ScheduledMachine"),
-        (&["windows", "a/b"], "\"a/b\" cannot be"),
-        (&["windows", "a", "-n", "a/b"], "cannot be the name of a namespace"),
+        (&[], "a subcommand is required: windows, timeline, lint (see 'kubectl 5spot --help')"),
+        (&["windows", "a b"], "\"a b\" is not a valid name of a ScheduledMachine"),
+        (&["windows", ""], "\"\" is not a valid name of a ScheduledMachine"),
+        (&["windows", "a/b"], "\"a/b\" is not a valid name"),
+        (&["windows", "a", "-n", "a/b"], "is not a valid name of a namespace"),
         (&["timeline", "--asci"], "(see 'kubectl 5spot timeline --help')"),
-        (&["windows"], "say which ScheduledMachine: its NAME in the cluster, or -f FILE"),
+        (&["windows"], "specify a ScheduledMachine: its NAME in the cluster, or -f FILE"),
         (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
         (&["windows", "--frm", "x"], "--from"),
         (&["windows", "-f"], "--filename"),
         (&["windows", "-f", "nowhere.yaml"], "nowhere.yaml: No such file"),
         (&["windows", "-f", "crates"], "crates: Is a directory"),
         (&["windows", "-f", "rustfmt.toml"], "rustfmt.toml"),
-        (&["windows", "-f", "deploy/crds/scheduledmachine.yaml"], "holds no ScheduledMachine"),
+        (&["windows", "-f", "deploy/crds/scheduledmachine.yaml"], "contains no ScheduledMachine"),
         (&["windows", "-f", always, "-o", "xml"], "[possible values: text, json]"),
         (&["windows", "-f", always, "--from", "tomorrow"], "--from: \"tomorrow\""),
-        (&["windows", "-f", always, "--from", "2026-02-30"], "there is no such date"),
+        (&["windows", "-f", always, "--from", "2026-02-30"], "this date does not exist"),
         (&["windows", "-f", always, "--from", "2026-02-03", "--until", "2026-02-03"], "must be later than --from"),
         (&["windows", "-f", always, "--context", "lab"], "cannot be used with"),
         (&["windows", "-f", "/dev/zero"], "is larger than 256 MiB"),
         (&["timeline", "-f", always, "--days", "0"], "0 is not in 1..=366"),
-        (&["timeline", "-f", always, "--days", "366", "--from", "9999-12-01"], "the calendar ends"),
+        (
+            &["timeline", "-f", always, "--days", "366", "--from", "9999-12-01"],
+            "the last day must not be later than 9999-12-30",
+        ),
         (&["windows", "some"], "set KUBECONFIG"),
         (&["windows", "some", "--kubeconfig", "/nonexistent"], "/nonexistent"),
     ];
-    for (arguments, words) in cases {
-        assert_refused(&run(arguments), words);
+    for (arguments, expected) in cases {
+        assert_rejected(&run(arguments), expected);
     }
 }
 
 #[test]
-fn every_invalid_schedule_of_the_corpus_is_refused_with_its_field() {
-    let mut refused = 0;
+fn invalid_schedules_of_the_corpus_are_rejected() {
+    let mut rejected = 0;
     for folder in ["schema", "policy", "controller"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/specs/invalid").join(folder);
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -171,12 +177,12 @@ fn every_invalid_schedule_of_the_corpus_is_refused_with_its_field() {
             if field.starts_with("spec.schedule") {
                 let field = field.strip_prefix("spec.schedule").unwrap().trim_start_matches('.');
                 let field = field.split(['[', '.']).next().unwrap();
-                assert_refused(&run(&["windows", "-f", path.to_str().unwrap()]), field);
-                refused += 1;
+                assert_rejected(&run(&["windows", "-f", path.to_str().unwrap()]), field);
+                rejected += 1;
             }
         }
     }
-    assert!(refused > 20, "the corpus has lost its schedules");
+    assert!(rejected > 20, "the corpus has too few invalid schedules");
 }
 
 const SAME_NAME: &str = "
@@ -202,14 +208,14 @@ items:
 ";
 
 #[test]
-fn of_two_with_one_name_the_namespace_says_which() {
-    assert_refused(&run_on(SAME_NAME, &["windows", "desk", "-f", "-"]), "lab/desk, office/desk");
+fn namespace_selects_machine_in_file() {
+    assert_rejected(&run_on(SAME_NAME, &["windows", "desk", "-f", "-"]), "lab/desk, office/desk");
     let output = run_on(SAME_NAME, &[&["windows", "desk", "-n", "office", "-f", "-"], &WEEK[..]].concat());
     assert!(stdout(&output).contains("Mon 2026-11-16 20:00 UTC"));
 }
 
 #[test]
-fn the_namespace_of_the_call_is_that_of_an_object_that_names_none() {
+fn namespace_option_is_default_for_objects_without_namespace() {
     let one = SAME_NAME.replace(", namespace: lab}", "}").replace("name: desk, namespace: office", "name: other");
     let output = run_on(&one, &[&["windows", "desk", "-n", "lab", "-f", "-"], &WEEK[..]].concat());
     stdout(&output);
@@ -217,7 +223,7 @@ fn the_namespace_of_the_call_is_that_of_an_object_that_names_none() {
 }
 
 #[test]
-fn a_fleet_of_thousands_is_read_as_yaml_and_as_json() {
+fn large_files_in_yaml_and_json() {
     let machine = |index: usize| {
         serde_json::json!({
             "apiVersion": "5spot.finos.org/v1alpha1", "kind": "ScheduledMachine",
@@ -239,22 +245,23 @@ fn a_fleet_of_thousands_is_read_as_yaml_and_as_json() {
 }
 
 #[test]
-fn a_stale_group_is_told() {
-    let stale = TWO.replace("5spot.finos.org/v1alpha1", "capi.5spot.io/v1alpha1");
-    assert_refused(&run_on(&stale, &["windows", "-f", "-"]), "but one of \"capi.5spot.io/v1alpha1\"");
+fn other_api_group_is_reported() {
+    let other_group = TWO_MACHINES.replace("5spot.finos.org/v1alpha1", "capi.5spot.io/v1alpha1");
+    assert_rejected(&run_on(&other_group, &["windows", "-f", "-"]), "but one of \"capi.5spot.io/v1alpha1\"");
 }
 
 #[test]
-fn times_for_scripts_are_whole_seconds() {
+fn json_times_are_whole_seconds() {
     let always = ["windows", "-f", "testdata/specs/valid/always.yaml", "-o", "json"];
     let windows: serde_json::Value = serde_json::from_str(&stdout(&run(&always))).unwrap();
     assert!(!windows[0]["open"].as_str().unwrap().contains('.'), "{windows}");
 }
 
-/// A century of windows of a second each would not fit into memory if they were kept.
+/// The windows of ten thousand years do not fit into memory.
 #[test]
-fn a_span_with_more_windows_than_memory_holds_is_written_as_it_is_found() {
-    let every_minute = TWO.replace("{daysOfWeek: [mon], hoursOfDay: [\"20\"]}", "{cron: \"* * * * *\", duration: 1s}");
+fn json_windows_are_streamed() {
+    let every_minute =
+        TWO_MACHINES.replace("{daysOfWeek: [mon], hoursOfDay: [\"20\"]}", "{cron: \"* * * * *\", duration: 1s}");
     let mut child =
         plugin(&["windows", "evenings", "-f", "-", "-o", "json", "--from", "0001-01-01", "--until", "9999-01-01"])
             .stdin(Stdio::piped())
@@ -274,8 +281,9 @@ fn a_span_with_more_windows_than_memory_holds_is_written_as_it_is_found() {
 }
 
 #[test]
-fn a_picture_agrees_with_its_numbers_below_a_minute() {
-    let almost = TWO.replace("{daysOfWeek: [mon], hoursOfDay: [\"20\"]}", "{cron: \"* 9 * * *\", duration: 59s}");
+fn timeline_with_windows_below_a_minute() {
+    let almost =
+        TWO_MACHINES.replace("{daysOfWeek: [mon], hoursOfDay: [\"20\"]}", "{cron: \"* 9 * * *\", duration: 59s}");
     let output =
         run_on(&almost, &["timeline", "evenings", "-f", "-", "--from", "2026-06-15", "--days", "1", "--ascii"]);
     assert!(
@@ -286,14 +294,14 @@ fn a_picture_agrees_with_its_numbers_below_a_minute() {
 }
 
 #[test]
-fn standard_error_that_cannot_be_written_is_no_panic() {
+fn unwritable_standard_error_does_not_panic() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let status = plugin(&["frobnicate"]).stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(2));
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn closed_pipe_is_not_a_failure() {
     let mut child = plugin(&[
         "windows",
         "-f",

@@ -18,8 +18,8 @@ mod telemetry;
 
 use std::process::ExitCode;
 
-use fivespot_cli_support::{arguments, finish};
+use fivespot_cli_support::{finish, parse_args};
 
 fn main() -> ExitCode {
-    finish(run::run(&arguments()))
+    finish(run::run(&parse_args()))
 }

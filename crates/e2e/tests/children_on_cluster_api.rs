@@ -7,7 +7,7 @@ use fivespot_e2e::TIMEOUT;
 use fivespot_planner::children::{self, MachineVersion, Owner};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{TestNamespace, shared};
-use fivespot_validation::document;
+use fivespot_validation::manifest;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn create_and_delete(version: MachineVersion) {
     let testbed = shared().await;
     let test = testbed.namespace(&format!("children {}", version.as_str())).await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let spec = document::judge(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap().spec;
+    let spec = manifest::validate(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap().spec;
     let owner = Owner { name: "desk-01", namespace: &test.name, uid: "00000000-0000-0000-0000-000000000001" };
     let mut built = children::build(owner, &spec, version);
     // The owner does not exist, so garbage collection would delete its children.

@@ -1,4 +1,4 @@
-//! How long it takes to find the next change of schedules that people write.
+//! Benchmarks of parsing and of the queries, on realistic and on degenerate schedules.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ fn main() {
     divan::main();
 }
 
-/// A Wednesday morning in New York, nothing special.
+/// A Wednesday morning in New York.
 const NOW: Timestamp = Timestamp::constant(1_781_091_000, 0);
 
 const NAMES: [&str; 13] = [
@@ -46,7 +46,7 @@ fn schedule(name: &str) -> Schedule {
         "256 overrides" => Source {
             days_of_week: &days,
             hours_of_day: &day,
-            // Each has to be passed, because all agree with the base schedule.
+            // All agree with the base schedule, so the search has to pass every one of them.
             overrides: minutes
                 .chunks(2)
                 .map(|pair| OverrideSource { from: &pair[0], until: &pair[1], active: true })

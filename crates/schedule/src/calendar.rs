@@ -1,7 +1,7 @@
-//! The wall clock as a plain count, and which of its days a schedule lists.
+//! Wall clock readings, and the set of days that a schedule lists.
 //!
-//! A [`Wall`] reading knows nothing of zones: it is what a clock on the wall shows, counted in seconds as if every day
-//! had 24 hours. [`crate::zone`] relates readings to instants.
+//! A [`Wall`] reading is independent of time zones: it is what a clock on the wall shows, in seconds as if every day had 24
+//! hours. [`crate::zone`] maps readings to instants.
 
 use jiff::civil::{Date, Weekday};
 
@@ -15,7 +15,7 @@ const CYCLE_IN_MONTHS: usize = 400 * 12;
 
 const EPOCH: Date = Date::constant(1970, 1, 1);
 
-/// What the wall clock shows, in seconds since it showed 1970-01-01T00:00:00.
+/// A wall clock reading, in seconds since the reading 1970-01-01T00:00:00.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wall(pub(crate) i64);
 
@@ -41,7 +41,7 @@ impl Wall {
     }
 }
 
-/// A calendar day, counted from 1970-01-01.
+/// A calendar day, as the number of days since 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Day(pub(crate) i64);
 
@@ -58,7 +58,7 @@ impl Day {
         Self(self.0 - 1)
     }
 
-    /// The date, unless it lies outside the years -9999 to 9999.
+    /// The date, or `None` outside the years -9999 to 9999.
     fn date(self) -> Option<Date> {
         let days = i32::try_from(self.0).ok()?;
         EPOCH.checked_add(jiff::Span::new().try_days(days).ok()?).ok()
@@ -68,20 +68,20 @@ impl Day {
 /// How the two day fields of a cron expression combine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DayRule {
-    /// A day is listed if its day of month and its weekday are.
+    /// A day is listed if both its day of month and its weekday are.
     Both,
     /// A day is listed if its day of month or its weekday is.
     Either,
 }
 
-/// Which days a schedule lists.
+/// The days that a schedule lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DaySet {
-    /// January in bit 1.
+    /// January is bit 1.
     pub(crate) months: u32,
-    /// The first in bit 1.
+    /// The first day of the month is bit 1.
     pub(crate) month_days: u32,
-    /// Sunday in bit 0.
+    /// Sunday is bit 0.
     pub(crate) weekdays: u32,
     pub(crate) rule: DayRule,
 }
@@ -90,11 +90,11 @@ const ALL_MONTHS: u32 = 0b1_1111_1111_1110;
 const ALL_MONTH_DAYS: u32 = !1;
 const ALL_WEEKDAYS: u32 = 0b111_1111;
 
-/// The most days a month ever has, from January in index 1.
+/// The maximum number of days of each month. January is at index 1.
 const LONGEST_MONTHS: [u32; 13] = [0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 impl DaySet {
-    /// Every day whose weekday's bit is set, Sunday in bit 0.
+    /// All days with one of these weekdays. Sunday is bit 0.
     pub(crate) fn on_weekdays(weekdays: u32) -> Self {
         Self { months: ALL_MONTHS, month_days: ALL_MONTH_DAYS, weekdays, rule: DayRule::Both }
     }
@@ -103,10 +103,10 @@ impl DaySet {
         Self::on_weekdays(ALL_WEEKDAYS)
     }
 
-    /// Whether no day is unlisted.
+    /// Whether every day is listed.
     ///
-    /// Over the calendar's cycle each date of the year falls on each weekday, so under [`DayRule::Either`] one gap in
-    /// both fields is enough for some day to fall through.
+    /// Within one cycle of the calendar, each date of the year falls on each weekday. With [`DayRule::Either`], one day
+    /// missing in both fields is therefore enough for some day not to be listed.
     pub(crate) fn is_every(self) -> bool {
         let month_days = self.month_days == ALL_MONTH_DAYS;
         let weekdays = self.weekdays == ALL_WEEKDAYS;
@@ -117,7 +117,7 @@ impl DaySet {
             }
     }
 
-    /// Whether no day is ever listed, such as the 30th of February.
+    /// Whether no day is ever listed, as for the 30th of February.
     fn is_none(self) -> bool {
         let some_month_day = (1..=12)
             .filter(|month| self.months >> month & 1 == 1)
@@ -132,7 +132,7 @@ impl DaySet {
         day.date().is_some_and(|date| self.listed_in_month_of(date) >> date.day() & 1 == 1)
     }
 
-    /// The first listed day that is `from` or later.
+    /// The first listed day on or after `from`.
     pub(crate) fn first_listed(self, from: Day) -> Option<Day> {
         if self.is_none() {
             return None;
@@ -140,7 +140,7 @@ impl DaySet {
         first_day(from, |month| self.listed_in_month_of(month))
     }
 
-    /// The first day that is `from` or later and not listed.
+    /// The first day on or after `from` that is not listed.
     pub(crate) fn first_unlisted(self, from: Day) -> Option<Day> {
         if self.is_every() {
             return None;
@@ -150,7 +150,7 @@ impl DaySet {
         })
     }
 
-    /// The listed days of the month that `date` is in, the first in bit 1.
+    /// The listed days of the month of `date`. The first day is bit 1.
     fn listed_in_month_of(self, date: Date) -> u32 {
         if self.months >> date.month() & 1 == 0 {
             return 0;
@@ -169,15 +169,15 @@ fn days_up_to(last: u32) -> u32 {
     ALL_MONTH_DAYS & (u32::MAX >> (31 - last))
 }
 
-/// The days of a month, the first in bit 1, that fall on one of `weekdays`.
+/// The days of a month that fall on one of `weekdays`. The first day is bit 1.
 fn repeat_weekdays(weekdays: u32, first_of_month: Weekday) -> u32 {
-    // Six weeks cover any month, whichever weekday it begins on.
+    // Six weeks cover any month, whichever weekday it starts on.
     let weeks = (0..6).fold(0_u64, |weeks, week| weeks | u64::from(weekdays) << (7 * week));
     let from_the_first = weeks >> first_of_month.to_sunday_zero_offset() << 1;
     u32::try_from(from_the_first & u64::from(ALL_MONTH_DAYS)).expect("masked to 32 bits")
 }
 
-/// The first day that is `from` or later and whose bit is set in `days_of` its month; looks one full cycle ahead.
+/// The first day on or after `from` whose bit is set in `days_of` its month. Searches one cycle of the calendar.
 fn first_day(from: Day, days_of: impl Fn(Date) -> u32) -> Option<Day> {
     let date = from.date()?;
     let mut days = days_of(date) & (u32::MAX << date.day());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_counted_both_ways_from_1970() {
+    fn days_before_and_after_1970() {
         assert_eq!(Day::of(date(1970, 1, 1)), Day(0));
         assert_eq!(Day::of(date(1969, 12, 31)), Day(-1));
         assert_eq!(Day(20_000).date().map(Day::of), Some(Day(20_000)));
@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn readings_before_1970_have_a_day_and_an_hour_too() {
+    fn readings_before_1970() {
         let reading = Wall(-1);
         assert_eq!((reading.day(), reading.hour()), (Day(-1), 23));
     }
 
     #[test]
-    fn the_29th_of_february_waits_for_a_leap_year() {
+    fn february_29_exists_in_leap_years() {
         let leap_days = days(1 << 2, 1 << 29, ALL_WEEKDAYS, DayRule::Both);
         let next = |date| leap_days.first_listed(Day::of(date)).and_then(Day::date);
         assert_eq!(next(date(2024, 2, 29)), Some(date(2024, 2, 29)));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_30th_of_february_never_comes() {
+    fn february_30_never_exists() {
         let never = days(1 << 2, 1 << 30, ALL_WEEKDAYS, DayRule::Both);
         assert!(never.is_none());
         assert_eq!(never.first_listed(Day(0)), None);
@@ -235,28 +235,28 @@ mod tests {
     }
 
     #[test]
-    fn every_day_means_no_exception_in_four_hundred_years() {
+    fn is_every_has_no_exception_in_400_years() {
         assert!(DaySet::every().is_every());
         assert_eq!(DaySet::every().first_unlisted(Day(0)), None);
-        let but_sunday_the_29th = days(ALL_MONTHS, ALL_MONTH_DAYS & !(1 << 29), 0b111_1110, DayRule::Either);
-        assert!(!but_sunday_the_29th.is_every());
-        assert_eq!(but_sunday_the_29th.first_unlisted(Day::of(date(2026, 1, 1))), Some(Day::of(date(2026, 3, 29))));
+        let not_sunday_the_29th = days(ALL_MONTHS, ALL_MONTH_DAYS & !(1 << 29), 0b111_1110, DayRule::Either);
+        assert!(!not_sunday_the_29th.is_every());
+        assert_eq!(not_sunday_the_29th.first_unlisted(Day::of(date(2026, 1, 1))), Some(Day::of(date(2026, 3, 29))));
         assert!(days(ALL_MONTHS, ALL_MONTH_DAYS, 1, DayRule::Either).is_every());
     }
 
     #[test]
-    fn the_search_agrees_with_a_walk_day_by_day() {
+    fn search_agrees_with_linear_scan() {
         let fridays_the_13th = days(ALL_MONTHS, 1 << 13, 1 << 5, DayRule::Both);
-        let walked = (0..20_000).map(Day).filter(|&day| fridays_the_13th.lists(day));
+        let scanned = (0..20_000).map(Day).filter(|&day| fridays_the_13th.lists(day));
         let mut from = Day(0);
-        for day in walked {
+        for day in scanned {
             assert_eq!(fridays_the_13th.first_listed(from), Some(day));
             from = day.next();
         }
     }
 
     #[test]
-    fn the_end_of_the_calendar_ends_the_search() {
+    fn search_stops_at_end_of_calendar() {
         let last = Day::of(date(9999, 12, 31));
         assert_eq!(DaySet::every().first_listed(last), Some(last));
         assert_eq!(DaySet::every().first_listed(last.next()), None);

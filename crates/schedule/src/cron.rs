@@ -1,11 +1,11 @@
-//! Five cron fields, read into sets.
+//! Parses cron expressions into sets.
 
 use crate::calendar::{DayRule, DaySet};
 use crate::error::{Fault, Reason, shorten};
 use crate::hours::Hours;
 use crate::scan::Scanner;
 
-/// When a cron expression fires: at each of `minutes` of each of `hours` of each of `days`.
+/// A cron expression. It fires at each of `minutes` of each of `hours` on each of `days`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cron {
     /// Minute 0 in bit 0; never empty.
@@ -20,7 +20,7 @@ struct Field {
     expected: &'static str,
     min: u32,
     max: u32,
-    /// Names for the numbers from `min` on.
+    /// Names of the numbers, starting at `min`.
     names: &'static [&'static str],
 }
 
@@ -72,7 +72,7 @@ impl Cron {
 }
 
 impl Field {
-    /// The set of numbers that a comma list of `*`, `a`, `a-b`, `*/n` and `a-b/n` stands for.
+    /// Parses a comma-separated list of `*`, `a`, `a-b`, `*/n` and `a-b/n` into a set of numbers.
     fn parse(&self, (position, word): (usize, &str)) -> Result<u64, Fault> {
         let mut scanner = Scanner::starting_at(word, position);
         let mut set = 0;
@@ -123,27 +123,27 @@ impl Field {
         (self.min..)
             .zip(self.names)
             .find_map(|(number, name)| name.eq_ignore_ascii_case(word).then_some(number))
-            .ok_or_else(|| Fault::new(start, Reason::UnknownName { word: shorten(word), usable: self.expected }))
+            .ok_or_else(|| Fault::new(start, Reason::UnknownName { word: shorten(word), expected: self.expected }))
     }
 
     fn backward(&self, first: u32, last: u32) -> Reason {
-        let way_out = if self.max == WEEKDAY.max && last == 0 {
+        let suggestion = if self.max == WEEKDAY.max && last == 0 {
             format!("at the end of a range Sunday is 7, as in {first}-7")
         } else if first == self.last() {
             format!("write {first},{}-{last}", self.min)
         } else {
             format!("write {first}-{},{}-{last}", self.last(), self.min)
         };
-        Reason::BackwardRange { range: format!("{first}-{last}"), way_out }
+        Reason::BackwardRange { range: format!("{first}-{last}"), suggestion }
     }
 
-    /// The largest number that is no second name for another.
+    /// The largest number that is not a synonym of another: Sunday is both 0 and 7.
     fn last(&self) -> u32 {
         if self.max == WEEKDAY.max { 6 } else { self.max }
     }
 }
 
-/// The words between white space, each with its position in characters.
+/// Splits at white space, and returns each word with its position in characters.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
     let mut start = None;
@@ -151,8 +151,8 @@ fn words(text: &str) -> Vec<(usize, &str)> {
     for (position, (byte, blank)) in ends.chain([(text.len(), true)]).enumerate() {
         match (start, blank) {
             (None, false) => start = Some((position, byte)),
-            (Some((begun_at, begun)), true) => {
-                words.push((begun_at, &text[begun..byte]));
+            (Some((first_position, first_byte)), true) => {
+                words.push((first_position, &text[first_byte..byte]));
                 start = None;
             }
             (None, true) | (Some(_), false) => {}
@@ -161,13 +161,13 @@ fn words(text: &str) -> Vec<(usize, &str)> {
     words
 }
 
-/// Takes `/n` if it comes next.
+/// Consumes `/n` if it follows.
 fn step(scanner: &mut Scanner<'_>) -> Result<Option<u32>, Fault> {
     if !scanner.eat('/') {
         return Ok(None);
     }
     let step = scanner.small_number("step", 1, 99)?;
-    step.map(Some).ok_or_else(|| scanner.expected("a step (a number from 1 on)"))
+    step.map(Some).ok_or_else(|| scanner.expected("a step (a number of at least 1)"))
 }
 
 /// Every `step`-th number from `first` to `last`, as bits.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_ranges_and_steps_are_read() {
+    fn lists_ranges_and_steps() {
         assert_eq!(parse("*/15 * * * *").minutes, 1 | 1 << 15 | 1 << 30 | 1 << 45);
         assert_eq!(parse("5-20/5,59 * * * *").minutes, 1 << 5 | 1 << 10 | 1 << 15 | 1 << 20 | 1 << 59);
         assert_eq!(parse("0 9-17/2 * * *").hours, Hours::parse("9,11,13,15,17").unwrap());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_numbers_whatever_their_case() {
+    fn names_are_case_insensitive() {
         assert_eq!(parse("0 0 * jan-MAR,Dec mon-Fri"), parse("0 0 * 1-3,12 1-5"));
     }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_day_fields_combine_as_cron_combines_them() {
+    fn day_fields_combine_like_cron() {
         assert_eq!(parse("0 0 13 * 5").days.rule, DayRule::Either);
         for both in ["0 0 * * 5", "0 0 13 * *", "0 0 */2 * 1-5", "0 0 13 * */2", "0 0 *,13 * 5"] {
             assert_eq!(parse(both).days.rule, DayRule::Both, "{both}");
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn office_hours_are_the_same_either_way() {
+    fn equals_days_and_hours() {
         let cron = parse("0 9-17 * * 1-5");
         assert_eq!(cron.hours, Hours::parse("9-17").unwrap());
         assert_eq!(cron.days, DaySet::on_weekdays(crate::days::parse("mon-fri").unwrap()));
     }
 
     #[test]
-    fn what_dialects_disagree_about_is_refused_with_the_way_out() {
+    fn ambiguous_syntax_is_rejected_with_suggestion() {
         assert_eq!(fault("5/15 * * * *"), (0, "a step needs a range: write 5-59/15 or */15".into()));
         assert_eq!(fault("0 22-6 * * *"), (2, "the range 22-6 runs backwards: write 22-23,0-6".into()));
         assert_eq!(fault("0 23-6 * * *").1, "the range 23-6 runs backwards: write 23,0-6");
@@ -244,12 +244,12 @@ mod tests {
         );
         assert_eq!(fault("0 0 * * fri-mon").1, "the range 5-1 runs backwards: write 5-6,0-1");
         assert!(fault("@daily").1.contains("write the five fields"));
-        assert!(fault("TZ=UTC 0 9 * * *").1.contains("set the field timezone"));
-        assert!(fault("0 0 9 * * *").1.ends_with("here are 6: leave out the seconds"));
+        assert!(fault("TZ=UTC 0 9 * * *").1.contains("set timezone instead"));
+        assert!(fault("0 0 9 * * *").1.ends_with("found 6: leave out the seconds"));
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_where_it_stands() {
+    fn invalid_expressions_are_rejected_with_position() {
         for (text, position) in [
             ("", 0),
             ("0 9 * *", 7),

@@ -1,9 +1,9 @@
-//! `daysOfWeek`: day names, ranges that may wrap, lists.
+//! Parses `daysOfWeek`.
 
 use crate::error::{Fault, Reason, shorten};
 use crate::scan::{Scanner, wrapping_list};
 
-/// In the order of [`crate::calendar`]'s weekday bits: Sunday is bit 0.
+/// In the order of the weekday bits of [`crate::calendar`]: Sunday is bit 0.
 const NAMES: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// The weekdays of one entry, Sunday in bit 0.
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn days_ranges_and_lists_are_read() {
+    fn days_ranges_and_lists() {
         assert_eq!(days("wed"), ["wed"]);
         assert_eq!(days("mon-fri"), ["mon", "tue", "wed", "thu", "fri"]);
         assert_eq!(days("mon-wed,fri"), ["mon", "tue", "wed", "fri"]);
@@ -41,14 +41,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_days_may_wrap_around_the_week() {
+    fn ranges_wrap_around_the_week() {
         assert_eq!(days("fri-mon"), ["sun", "mon", "fri", "sat"]);
         assert_eq!(days("sat-sun"), ["sun", "sat"]);
         assert_eq!(days("tue-mon").len(), 7);
     }
 
     #[test]
-    fn what_is_no_day_is_refused_where_it_stands() {
+    fn invalid_days_are_rejected_with_position() {
         for (text, position) in [
             ("", 0),
             ("Mon", 0),

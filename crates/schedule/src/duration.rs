@@ -1,31 +1,31 @@
-//! Durations as the API writes them.
+//! Durations in the format of the API.
 
 use jiff::SignedDuration;
 
-const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+const MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// Why a text is no duration.
+/// Why a text is not a valid duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// It does not begin with a digit.
+    /// The text does not start with a digit.
     #[error("must be a duration string such as '5m', '30s', or '1h'")]
     NoNumber,
-    /// Its number is zero, or begins with one.
-    #[error("a duration begins with a digit from 1 to 9, as in '5m', '30s', or '1h'")]
+    /// The number is zero or has leading zeros.
+    #[error("a duration must start with a digit from 1 to 9, as in '5m', '30s', or '1h'")]
     LeadingZero,
-    /// What follows the number is not exactly one of the three units.
-    #[error("a duration ends in its unit, s, m or h, as in '5m', '30s', or '1h'")]
+    /// The number is not followed by exactly one unit.
+    #[error("a duration must be a number followed by a single unit (s, m or h), as in '5m', '30s', or '1h'")]
     NoUnit {
-        /// Where the unit should be, counted in characters from 0.
+        /// Position at which the unit or the end was expected, in characters from 0.
         position: usize,
     },
-    /// It is longer than a day.
-    #[error("a duration is at most 24h")]
+    /// The duration is longer than 24 hours.
+    #[error("a duration must be at most 24h")]
     TooLong,
 }
 
 impl DurationError {
-    /// Where in the text the fault is, counted in characters from 0.
+    /// Position of the error in the text, in characters from 0.
     pub fn position(self) -> usize {
         match self {
             Self::NoNumber | Self::LeadingZero | Self::TooLong => 0,
@@ -34,7 +34,14 @@ impl DurationError {
     }
 }
 
-/// Parses `<positive integer><s|m|h>`, at most 24h, without leading zeros: `30s`, `90m`, `9h`.
+/// Parses a duration such as `30s`, `90m` or `9h`: a positive integer without leading zeros and a unit, at most 24 hours.
+///
+/// ```
+/// use fivespot_schedule::{DurationError, parse_duration};
+///
+/// assert_eq!(parse_duration("90m").map(|duration| duration.as_secs()), Ok(5400));
+/// assert_eq!(parse_duration("25h"), Err(DurationError::TooLong));
+/// ```
 pub fn parse_duration(text: &str) -> Result<SignedDuration, DurationError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -58,7 +65,7 @@ pub fn parse_duration(text: &str) -> Result<SignedDuration, DurationError> {
         .ok()
         .and_then(|number| number.checked_mul(seconds_per_unit))
         .map(SignedDuration::from_secs)
-        .filter(|duration| *duration <= LONGEST)
+        .filter(|duration| *duration <= MAX)
         .ok_or(DurationError::TooLong)
 }
 
@@ -67,16 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_minutes_and_hours_are_read() {
+    fn seconds_minutes_and_hours() {
         assert_eq!(parse_duration("30s"), Ok(SignedDuration::from_secs(30)));
         assert_eq!(parse_duration("90m"), Ok(SignedDuration::from_secs(5400)));
         assert_eq!(parse_duration("9h"), Ok(SignedDuration::from_hours(9)));
     }
 
     #[test]
-    fn a_day_is_the_longest_duration() {
+    fn at_most_24_hours() {
         for text in ["24h", "1440m", "86400s"] {
-            assert_eq!(parse_duration(text), Ok(LONGEST));
+            assert_eq!(parse_duration(text), Ok(MAX));
         }
         for text in ["25h", "1441m", "86401s", "99999999999999999999h", "9223372036854775807h"] {
             assert_eq!(parse_duration(text), Err(DurationError::TooLong));
@@ -84,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_where_it_stands() {
+    fn invalid_durations_are_rejected_with_position() {
         for (text, error) in [
             ("", DurationError::NoNumber),
             ("five", DurationError::NoNumber),

@@ -1,16 +1,16 @@
-//! What is wrong with a schedule, where, and the way out.
+//! Errors of the parser.
 
 use std::fmt;
 
 use crate::duration::DurationError;
 use crate::field::Field;
 
-/// Everything that is wrong with a schedule; never empty.
+/// All errors of a schedule; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleErrors(Vec<ScheduleError>);
 
 impl ScheduleErrors {
-    /// `value`, unless there is an error.
+    /// Returns `value` if there are no errors.
     pub(crate) fn check<T>(value: T, errors: Vec<ScheduleError>) -> Result<T, Self> {
         if errors.is_empty() { Ok(value) } else { Err(Self(errors)) }
     }
@@ -19,7 +19,7 @@ impl ScheduleErrors {
         Self(parts.into_iter().flat_map(|part| part.0).collect())
     }
 
-    /// The errors, in the order of the fields.
+    /// Returns the errors, in the order of the fields.
     pub fn iter(&self) -> std::slice::Iter<'_, ScheduleError> {
         self.0.iter()
     }
@@ -54,35 +54,38 @@ impl fmt::Display for ScheduleErrors {
 
 impl std::error::Error for ScheduleErrors {}
 
-/// One thing that is wrong with a schedule.
+/// An error in one field of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleError {
-    /// The field's path below `spec.schedule`: `cron`, `daysOfWeek[1]`, `overrides[3].from`.
+    /// The field, below `spec.schedule`.
     pub field: Field,
-    /// The field's text, as written.
+    /// The text of the field.
     pub text: String,
-    /// Where in `text` the fault is: a count of characters from 0, at most the text's length.
-    ///
-    /// Messages count from 1, as people and editors do.
+    /// Position of the error in `text`, in characters from 0, at most the length of the text. Messages count from 1.
     pub position: usize,
-    /// What is wrong there.
+    /// What is wrong at that position.
     pub reason: Reason,
 }
 
-/// How much of an over-long text a message quotes; the fields of valid schedules are far shorter.
-const QUOTED: usize = 64;
+/// An error in a text that is neither an RFC 3339 timestamp nor a local date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstantError {
+    /// The text.
+    pub text: String,
+    /// Position of the error in `text`, in characters from 0, at most the length of the text. Messages count from 1.
+    pub position: usize,
+    /// What is wrong at that position.
+    pub reason: Reason,
+}
+
+/// Messages quote at most this many characters of a text; the fields of valid schedules are far shorter.
+const MAX_QUOTED: usize = 64;
 
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, text, position, reason } = self;
         write!(f, "{field}: ")?;
-        if !text.is_empty() {
-            write!(f, "{:?}: ", shorten(text))?;
-            if !reason.is_about_the_whole() {
-                write!(f, "at character {}: ", position + 1)?;
-            }
-        }
-        reason.fmt(f)
+        write_located(f, text, *position, reason)
     }
 }
 
@@ -92,44 +95,66 @@ impl std::error::Error for ScheduleError {
     }
 }
 
-/// Why a text is refused, with the way out in the message.
+impl fmt::Display for InstantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_located(f, &self.text, self.position, &self.reason)
+    }
+}
+
+impl std::error::Error for InstantError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
+
+fn write_located(f: &mut fmt::Formatter<'_>, text: &str, position: usize, reason: &Reason) -> fmt::Result {
+    if !text.is_empty() {
+        write!(f, "{:?}: ", shorten(text))?;
+        if !reason.concerns_whole_text() {
+            write!(f, "at character {}: ", position + 1)?;
+        }
+    }
+    write!(f, "{reason}")
+}
+
+/// Why a text is invalid. The message says how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Something else should stand here.
+    /// An unexpected character, or an unexpected end of the text.
     #[error("expected {expected}, found {}", found_text(*.found))]
     Expected {
-        /// What should stand here.
+        /// What was expected.
         expected: &'static str,
-        /// What does; `None` at the end of the text.
+        /// What was found; `None` at the end of the text.
         found: Option<char>,
     },
-    /// A word that names no day.
+    /// A word that is not the name of a day.
     #[error("{word:?} is not a day: use mon, tue, wed, thu, fri, sat or sun, in lower case")]
     UnknownDay {
         /// The word.
         word: String,
     },
-    /// A word that means nothing in this field of a cron expression.
-    #[error("{word:?} is not {usable}")]
+    /// A word that is not valid in this field of a cron expression.
+    #[error("{word:?} is not {expected}")]
     UnknownName {
         /// The word.
         word: String,
-        /// What may be written.
-        usable: &'static str,
+        /// What was expected.
+        expected: &'static str,
     },
-    /// A number that the field does not have.
+    /// A number outside the range of the field.
     #[error("{noun} {number} is not between {min} and {max}")]
     OutOfRange {
         /// What the field counts.
         noun: &'static str,
         /// The number as written.
         number: String,
-        /// The smallest number possible.
+        /// The smallest valid number.
         min: u32,
-        /// The largest number possible.
+        /// The largest valid number.
         max: u32,
     },
-    /// A number with more digits than any value needs.
+    /// A number with more than two digits, such as `009`.
     #[error("{noun} {number} has more than two digits")]
     TooManyDigits {
         /// What the field counts.
@@ -138,66 +163,66 @@ pub enum Reason {
         number: String,
     },
     /// A cron range that runs backwards.
-    #[error("the range {range} runs backwards: {way_out}")]
+    #[error("the range {range} runs backwards: {suggestion}")]
     BackwardRange {
         /// The range as written.
         range: String,
-        /// What to write.
-        way_out: String,
+        /// What to write instead.
+        suggestion: String,
     },
-    /// A step after a single value, which cron dialects read in different ways.
+    /// A step after a single value, which cron dialects interpret differently.
     #[error("a step needs a range: write {start}-{max}/{step} or */{step}")]
     StepWithoutRange {
         /// The single value.
         start: u32,
-        /// The field's largest number.
+        /// The largest number of the field.
         max: u32,
         /// The step.
         step: u32,
     },
-    /// `@daily` and its like.
+    /// A shorthand such as `@daily`.
     #[error("shorthands such as @daily are not supported: write the five fields, for example \"0 0 * * *\"")]
     CronShorthand,
-    /// `TZ=…` before the fields.
-    #[error("a cron expression has no zone of its own: set the field timezone")]
+    /// `TZ=…` in a cron expression.
+    #[error("a cron expression cannot set the time zone: set timezone instead")]
     ZoneInCron,
     /// Fewer or more than five fields.
     #[error(
-        "a cron expression has five fields (minute, hour, day of month, month, day of week), here are {found}{}",
+        "a cron expression has five fields (minute, hour, day of month, month, day of week), found {found}{}",
         if *.found == 6 { ": leave out the seconds" } else { "" }
     )]
     FieldCount {
-        /// How many fields there are.
+        /// The number of fields.
         found: usize,
     },
-    /// `cron` beside days or hours.
+    /// `cron` together with days or hours.
     #[error("cron is mutually exclusive with daysOfWeek and hoursOfDay: set one or the other, not both")]
     CronAndDaysOrHours,
-    /// Neither days nor hours nor cron.
-    #[error("nothing says when to open: set daysOfWeek and hoursOfDay, or cron")]
+    /// No days, no hours and no cron expression.
+    #[error("the schedule is empty: set daysOfWeek and hoursOfDay, or cron")]
     NothingSet,
     /// `duration` without `cron`.
-    #[error("duration is the length of a cron window: set cron too, or leave duration out")]
+    #[error("duration requires cron: set cron, or remove duration")]
     DurationWithoutCron,
-    /// A list that is too long.
-    #[error("has {count} entries, at most {limit} are possible")]
+    /// A list with too many entries.
+    #[error("has {count} entries, at most {limit} are allowed")]
     TooManyEntries {
-        /// How many entries there are.
+        /// The number of entries.
         count: usize,
-        /// How many are possible.
+        /// The maximum.
         limit: usize,
     },
-    /// A duration that does not parse.
+    /// An invalid duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// No time zone is named.
+    /// An empty time zone.
     #[error("a time zone is required: use an IANA name such as Europe/Paris, or UTC")]
     NoZone,
-    /// A name that the zone database does not have.
-    #[error("no such time zone: use an IANA name such as Europe/Paris, or UTC")]
+    /// A name that is not in the time zone database.
+    #[error("unknown time zone: use an IANA name such as Europe/Paris, or UTC")]
     UnknownZone,
-    /// A date that the calendar does not have.
-    #[error("there is no such date")]
+    /// A date that does not exist.
+    #[error("this date does not exist")]
     NoSuchDate,
     /// An override that ends before it starts.
     #[error("until must be later than from")]
@@ -205,8 +230,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether pointing at a character would mislead, because no single one is at fault.
-    fn is_about_the_whole(&self) -> bool {
+    /// Whether the message should not name a position, because the text as a whole is wrong.
+    fn concerns_whole_text(&self) -> bool {
         matches!(
             self,
             Self::CronAndDaysOrHours
@@ -218,7 +243,7 @@ impl Reason {
     }
 }
 
-/// A reason and its place, as a parser of one text knows them.
+/// A reason and its position, before the field is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) position: usize,
@@ -233,18 +258,22 @@ impl Fault {
     pub(crate) fn in_field(self, field: Field, text: &str) -> ScheduleError {
         ScheduleError { field, text: text.to_owned(), position: self.position, reason: self.reason }
     }
+
+    pub(crate) fn in_text(self, text: &str) -> InstantError {
+        InstantError { text: text.to_owned(), position: self.position, reason: self.reason }
+    }
 }
 
-/// The text, or its beginning where it is too long to quote.
+/// Truncates a text that is too long to quote.
 pub(crate) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(QUOTED) {
+    match text.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
 fn found_text(found: Option<char>) -> String {
-    found.map_or_else(|| "the end".to_owned(), |found| format!("{found:?}"))
+    found.map_or_else(|| "the end of the text".to_owned(), |found| format!("{found:?}"))
 }
 
 #[cfg(test)]
@@ -252,26 +281,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_reads_field_text_place_reason() {
+    fn error_message_has_field_text_position_and_reason() {
         let reason = Reason::OutOfRange { noun: "hour", number: "25".into(), min: 0, max: 23 };
         let error = Fault::new(2, reason).in_field(Field::HoursOfDay(Some(0)), "9-25");
         assert_eq!(error.to_string(), r#"hoursOfDay[0]: "9-25": at character 3: hour 25 is not between 0 and 23"#);
     }
 
     #[test]
-    fn errors_are_joined_in_order() {
+    fn errors_keep_their_order() {
         let no_zone = Fault::new(0, Reason::NoZone).in_field(Field::Timezone, "");
         let whole = Fault::new(0, Reason::DurationWithoutCron).in_field(Field::Duration, "9h");
         let errors = ScheduleErrors::join([whole.into(), no_zone.into()]);
         assert_eq!(
             errors.to_string(),
-            "duration: \"9h\": duration is the length of a cron window: set cron too, or leave duration out; \
+            "duration: \"9h\": duration requires cron: set cron, or remove duration; \
              timezone: a time zone is required: use an IANA name such as Europe/Paris, or UTC"
         );
     }
 
     #[test]
-    fn a_message_quotes_only_the_beginning_of_a_very_long_text() {
+    fn long_text_is_truncated_in_message() {
         let error = Fault::new(0, Reason::UnknownZone).in_field(Field::Timezone, &"é".repeat(5000));
         assert!(error.to_string().len() < 300);
     }

@@ -1,13 +1,13 @@
-//! The fields of a schedule, by the names that users know them by.
+//! Paths of the fields of a schedule, for error messages.
 
 use std::fmt;
 
-/// A field below `spec.schedule`, or an instant that somebody asked about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A field of `spec.schedule`. Displayed as its path: `cron`, `daysOfWeek[1]`, `overrides[3].from`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// All of `daysOfWeek`, or one entry.
+    /// `daysOfWeek`, or one of its entries.
     DaysOfWeek(Option<usize>),
-    /// All of `hoursOfDay`, or one entry.
+    /// `hoursOfDay`, or one of its entries.
     HoursOfDay(Option<usize>),
     /// `cron`.
     Cron,
@@ -15,13 +15,11 @@ pub enum Field {
     Duration,
     /// `timezone`.
     Timezone,
-    /// All of `overrides`, or one edge of an entry.
+    /// `overrides`, or `from` or `until` of one of its entries.
     Overrides(Option<(usize, Edge)>),
-    /// No field of a schedule: an instant, called as its asker calls it.
-    Asked(String),
 }
 
-/// One end of an override.
+/// Start or end of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
     /// `from`.
@@ -45,7 +43,6 @@ impl fmt::Display for Field {
             Field::Overrides(None) => f.write_str("overrides"),
             Field::Overrides(Some((index, Edge::From))) => write!(f, "overrides[{index}].from"),
             Field::Overrides(Some((index, Edge::Until))) => write!(f, "overrides[{index}].until"),
-            Field::Asked(name) => f.write_str(name),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Schedules made of windows that begin when a cron expression fires: cron with a duration.
+//! Schedules with a cron expression and a duration: each firing opens a window.
 //!
-//! A firing happens at the first instant at which the wall clock has reached its reading: at the gap's end if the
-//! reading is skipped, once if it is repeated. In terms of [`Zone::latest_reading`], which never goes back, the
-//! expression has fired by an instant for every reading up to the latest one.
+//! A firing happens at the first instant at which the wall clock has reached its reading: at the end of the gap if the
+//! reading is skipped, and once if it is repeated. By a given instant, the expression has fired for every reading up to
+//! [`Zone::latest_reading`], which never decreases.
 
 use crate::calendar::{DAY, DaySet, MINUTE, Wall};
 use crate::cron::Cron;
@@ -19,18 +19,18 @@ pub(crate) struct Firings {
     reach: Reach,
 }
 
-/// How far windows join into one where no transition interferes.
+/// How far consecutive windows merge, as long as no transition of the time zone intervenes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// A listed day has a closed time of its own.
+    /// Every listed day contains a time at which the schedule is closed.
     WithinADay,
-    /// Listed days that follow each other are one window.
+    /// Consecutive listed days form one window.
     AcrossDays,
-    /// Every day is listed, and from this instant on no transition interrupts them.
+    /// Every day is listed, and no transition from this instant on interrupts the window.
     Forever { from: i64 },
 }
 
-/// As many days as any window, and any turning back of the wall clock during it, can reach back.
+/// A window, together with any transition that sets the wall clock back during it, spans at most this many days.
 const DAYS_BACK: i64 = 4;
 
 impl Firings {
@@ -45,8 +45,8 @@ impl Firings {
         self.last_firing(zone, at).is_some_and(|firing| at < firing + self.length)
     }
 
-    /// Whether it is open, and the first instant after `at` when that is no longer so.
-    pub(crate) fn steady(&self, zone: &Zone, at: i64) -> (bool, Option<i64>) {
+    /// Whether the schedule is open at `at`, and the next instant at which that changes.
+    pub(crate) fn state(&self, zone: &Zone, at: i64) -> (bool, Option<i64>) {
         match self.last_firing(zone, at) {
             Some(firing) if at < firing + self.length => (true, self.close_of_window(zone, firing)),
             Some(_) | None => (false, self.next_firing(zone, at)),
@@ -58,13 +58,13 @@ impl Firings {
         Some(zone.first_reaching(reading))
     }
 
-    /// The latest firing up to `at`, if its window could reach `at`.
+    /// The latest firing up to `at`, if it is recent enough for its window to include `at`.
     fn last_firing(&self, zone: &Zone, at: i64) -> Option<i64> {
         let reading = self.last_reading(zone.latest_reading(at))?;
         Some(zone.first_reaching(reading))
     }
 
-    /// When the window that `firing` is part of closes.
+    /// The end of the window that contains `firing`.
     fn close_of_window(&self, zone: &Zone, firing: i64) -> Option<i64> {
         let horizon = horizon(firing);
         let mut firing = firing;
@@ -72,7 +72,7 @@ impl Firings {
             if matches!(self.reach, Reach::Forever { from } if from <= firing) {
                 return None;
             }
-            firing = self.leap(zone, firing)?;
+            firing = self.last_certain_firing(zone, firing)?;
             let close = firing + self.length;
             match self.last_firing(zone, close) {
                 Some(next) if next > firing => firing = next,
@@ -82,14 +82,14 @@ impl Firings {
         None
     }
 
-    /// The latest firing that certainly belongs to the same window as `firing`, before the next transition; `None` if
-    /// there is no end to them.
-    fn leap(&self, zone: &Zone, firing: i64) -> Option<i64> {
+    /// The latest firing before the next transition that certainly belongs to the same window as `firing`, or `None` if
+    /// the window never ends.
+    fn last_certain_firing(&self, zone: &Zone, firing: i64) -> Option<i64> {
         let stretch = zone.stretch(firing);
         let reading = Wall(firing + stretch.offset);
         let today = reading.day();
         if !self.days.lists(today) {
-            // A firing that was skipped happens at the gap's end, which may be in another day.
+            // A skipped firing happens at the end of the gap, which may be on another day.
             return Some(firing);
         }
         if self.reach == Reach::WithinADay {
@@ -101,8 +101,7 @@ impl Firings {
         Some(self.last_firing(zone, limit - 1).map_or(firing, |last| last.max(firing)))
     }
 
-    /// The last reading of the same day, before `end`, that is reached from `reading` without a pause longer than a
-    /// window.
+    /// The last reading of the same day, before `end`, that follows `reading` without a pause longer than a window.
     fn last_joined(&self, reading: Wall, end: Option<Wall>) -> Wall {
         let mut joined = reading;
         while let Some(minute) = self.first_minute(joined.second_of_day() / MINUTE + 1) {
@@ -115,7 +114,7 @@ impl Firings {
         joined
     }
 
-    /// The first reading, `from` or later, for which the expression fires.
+    /// The first reading at or after `from` for which the expression fires.
     fn first_reading(&self, from: Wall) -> Option<Wall> {
         let minute = (from.second_of_day() + MINUTE - 1) / MINUTE;
         if self.days.lists(from.day())
@@ -127,7 +126,7 @@ impl Firings {
         self.first_minute(0).map(|minute| Wall::on(day, minute * MINUTE))
     }
 
-    /// The last reading up to `until` for which the expression fires, if it is recent enough to matter.
+    /// The last reading up to `until` for which the expression fires, within the last [`DAYS_BACK`] days.
     fn last_reading(&self, until: Wall) -> Option<Wall> {
         let mut day = until.day();
         let mut minute = until.second_of_day() / MINUTE;
@@ -143,7 +142,7 @@ impl Firings {
         None
     }
 
-    /// The first minute of the day, `from` or later, at which the expression fires.
+    /// The first minute of the day at or after `from` at which the expression fires.
     fn first_minute(&self, from: i64) -> Option<i64> {
         let hour = u32::try_from(from / 60).ok().filter(|&hour| hour < 24)?;
         let later = self.minutes >> (from % 60) << (from % 60);
@@ -154,7 +153,7 @@ impl Firings {
         Some(i64::from(hour * 60 + self.minutes.trailing_zeros()))
     }
 
-    /// The last minute of the day, up to `until`, at which the expression fires.
+    /// The last minute of the day up to `until` at which the expression fires.
     fn last_minute(&self, until: i64) -> Option<i64> {
         let hour = u32::try_from(until / 60).ok()?;
         let earlier = self.minutes & (u64::MAX >> (63 - until % 60));
@@ -174,17 +173,17 @@ impl Firings {
         if !self.days.is_every() {
             return Reach::AcrossDays;
         }
-        // A pause grows by as much as the wall clock is turned back in it.
+        // Setting the wall clock back lengthens a pause by the same amount.
         let spare = self.length - pause;
         match last_interruption(zone, spare) {
-            // It comes back every year.
+            // The interruption recurs every year.
             Some(last) if last >= RULES_ONLY => Reach::AcrossDays,
             Some(last) => Reach::Forever { from: last + DAYS_BACK * DAY },
             None => Reach::Forever { from: BEGINNING },
         }
     }
 
-    /// The longest time from one firing to the next on consecutive listed days.
+    /// The longest pause between two firings on consecutive listed days.
     fn longest_pause(&self) -> Option<i64> {
         let first = self.first_minute(0)?;
         let tomorrow = first + DAY / MINUTE;
@@ -194,9 +193,9 @@ impl Firings {
     }
 }
 
-/// The last transition that, with those shortly before it, turns the wall clock back by more than `spare` seconds.
+/// The last transition that, together with those shortly before it, sets the wall clock back by more than `spare` seconds.
 ///
-/// One in the first years in which only yearly rules apply stands for all that follow.
+/// Transitions that follow a yearly rule are represented by those of the first years after [`RULES_ONLY`].
 fn last_interruption(zone: &Zone, spare: i64) -> Option<i64> {
     let years_of_rules = RULES_ONLY + 4 * 366 * DAY;
     let mut offset = zone.reading(BEGINNING).0 - BEGINNING;

@@ -1,10 +1,10 @@
-//! Schedules made of whole local hours: days and hours, and cron without a duration.
+//! Schedules of whole local hours: days and hours, or cron without a duration.
 
 use crate::calendar::{DaySet, Wall};
 use crate::hours::Hours;
 use crate::zone::{WIDEST_OFFSET, Zone, horizon};
 
-/// Open whenever the wall clock shows one of these hours on one of these days.
+/// Open while the wall clock shows one of `hours` on one of `days`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HourBlocks {
     days: DaySet,
@@ -20,8 +20,8 @@ impl HourBlocks {
         self.lists(zone.reading(at))
     }
 
-    /// Whether it is open, and the first instant after `at` when that is no longer so.
-    pub(crate) fn steady(self, zone: &Zone, at: i64) -> (bool, Option<i64>) {
+    /// Whether the schedule is open at `at`, and the next instant at which that changes.
+    pub(crate) fn state(self, zone: &Zone, at: i64) -> (bool, Option<i64>) {
         let open = self.is_open(zone, at);
         let change = if open {
             first_instant(zone, at, |from| self.first_closed(from))
@@ -35,7 +35,7 @@ impl HourBlocks {
         self.hours.contains(wall.hour()) && self.days.lists(wall.day())
     }
 
-    /// The first listed reading that is `from` or later.
+    /// The first listed reading at or after `from`.
     fn first_open(self, from: Wall) -> Option<Wall> {
         let today = from.day();
         if let Some(hour) = self.hours.first_from(from.hour())
@@ -47,17 +47,17 @@ impl HourBlocks {
         self.days.first_listed(today.next()).map(|day| Wall::at_hour(day, hour))
     }
 
-    /// The first reading that is `from` or later and not listed.
+    /// The first reading at or after `from` that is not listed.
     fn first_closed(self, from: Wall) -> Option<Wall> {
         let (today, tomorrow) = (from.day(), from.day().next());
-        let free = self.hours.inverse();
+        let closed = self.hours.inverse();
         if !self.days.lists(today) {
             return Some(from);
         }
-        if let Some(hour) = free.first_from(from.hour()) {
+        if let Some(hour) = closed.first_from(from.hour()) {
             return Some(from.max(Wall::at_hour(today, hour)));
         }
-        match free.first_from(0) {
+        match closed.first_from(0) {
             Some(hour) if self.days.lists(tomorrow) => Some(Wall::at_hour(tomorrow, hour)),
             Some(_) => Some(Wall::at_hour(tomorrow, 0)),
             None => self.days.first_unlisted(tomorrow).map(|day| Wall::at_hour(day, 0)),
@@ -65,22 +65,22 @@ impl HourBlocks {
     }
 }
 
-/// The first instant, `at` or later, at which the wall clock shows a wanted reading.
+/// The first instant at or after `at` at which the wall clock shows a matching reading.
 ///
-/// `first_wanted` gives the first wanted reading that is its argument or later. Within a stretch of constant offset that
-/// is the answer; a stretch without one is left for the next, or for the one in which the next wanted reading can be
-/// shown at the earliest.
-fn first_instant(zone: &Zone, at: i64, first_wanted: impl Fn(Wall) -> Option<Wall>) -> Option<i64> {
+/// `first_match` returns the first matching reading at or after its argument. Within a stretch of constant offset that is
+/// the result. If the stretch contains no match, the search continues in the next stretch, or in the earliest one that can
+/// contain the next match.
+fn first_instant(zone: &Zone, at: i64, first_match: impl Fn(Wall) -> Option<Wall>) -> Option<i64> {
     let horizon = horizon(at);
     let mut at = at;
     while at <= horizon {
         let stretch = zone.stretch(at);
-        let found = first_wanted(Wall(at + stretch.offset)).map(|wall| wall.0 - stretch.offset);
+        let found = first_match(Wall(at + stretch.offset)).map(|wall| wall.0 - stretch.offset);
         let Some(end) = stretch.end else { return found };
         if let Some(found) = found.filter(|&found| found < end) {
             return Some(found);
         }
-        let next = first_wanted(Wall(end - WIDEST_OFFSET))?;
+        let next = first_match(Wall(end - WIDEST_OFFSET))?;
         at = end.max(next.0 - WIDEST_OFFSET);
     }
     None

@@ -1,4 +1,4 @@
-//! `hoursOfDay`, and sets of hours.
+//! Sets of hours, and the parser of `hoursOfDay`.
 
 use crate::error::Fault;
 use crate::scan::{Scanner, wrapping_list};
@@ -16,7 +16,7 @@ impl Hours {
         Self(bits & Self::ALL.0)
     }
 
-    /// The hours of one entry: `9`, `9-17` (both included), `22-6` (wraps), `0-9,17-23`.
+    /// Parses one entry: `9`, `9-17` (both ends included), `22-6` (wraps around midnight), `0-9,17-23`.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         wrapping_list(text, 24, "a comma, or a dash and an hour (9-17)", hour).map(Self)
     }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_range_are_included() {
+    fn ranges_include_both_ends() {
         assert_eq!(hours("9-17"), (9..=17).collect::<Vec<_>>());
         assert_eq!(hours("9"), [9]);
         assert_eq!(hours("9-9"), [9]);
@@ -69,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_hours_may_wrap_around_midnight() {
+    fn ranges_wrap_around_midnight() {
         assert_eq!(hours("22-6"), [0, 1, 2, 3, 4, 5, 6, 22, 23]);
         assert_eq!(hours("23-0"), [0, 23]);
         assert_eq!(hours("10-9").len(), 24);
     }
 
     #[test]
-    fn what_is_no_hour_is_refused_where_it_stands() {
+    fn invalid_hours_are_rejected_with_position() {
         for (text, position) in [
             ("", 0),
             ("24", 0),

@@ -1,4 +1,4 @@
-//! The two ways to write the edge of an override: an instant, or a local date.
+//! Parses the start or end of an override: an RFC 3339 timestamp or a local date.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -8,18 +8,18 @@ use crate::error::{Fault, Reason};
 use crate::scan::Scanner;
 use crate::zone::Zone;
 
-/// The edge of an override, as written.
+/// An instant, or a date that becomes an instant in a time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edge {
+pub(crate) enum InstantOrDate {
     Instant(Timestamp),
     LocalDate(Date),
 }
 
-const DATE: &str = "a date (2026-12-24) or an RFC 3339 instant (2026-12-24T18:00:00Z)";
+const DATE: &str = "a date (2026-12-24) or an RFC 3339 timestamp (2026-12-24T18:00:00Z)";
 const TIME: &str = "a time of day to the second (T18:00:00)";
 const OFFSET: &str = "Z or an offset from UTC (+01:00)";
 
-impl Edge {
+impl InstantOrDate {
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let mut scanner = Scanner::new(text);
         let date = date(&mut scanner)?;
@@ -29,12 +29,12 @@ impl Edge {
         let (second, nanosecond) = time_of_day(&mut scanner)?;
         let offset = offset(&mut scanner)?;
         if !scanner.at_end() {
-            return Err(scanner.expected("nothing more"));
+            return Err(scanner.expected("the end of the text"));
         }
         Ok(Self::Instant(nearest(Wall::on(Day::of(date), second).0 - offset, nanosecond)))
     }
 
-    /// The instant this edge is at, where the wall clock is that of `zone`.
+    /// The instant in `zone`. A date is the first instant at which the wall clock has reached its 00:00.
     pub(crate) fn resolve(self, zone: &Zone) -> Timestamp {
         match self {
             Self::Instant(instant) => instant,
@@ -70,11 +70,11 @@ fn time_of_day(scanner: &mut Scanner<'_>) -> Result<(i64, i32), Fault> {
     Ok((hour * HOUR + minute * MINUTE + second, nanosecond))
 }
 
-/// The digits after the decimal point, as nanoseconds; any beyond the ninth are below what can be told apart.
+/// The digits after the decimal point, as nanoseconds. Digits beyond the ninth are dropped.
 fn fraction(scanner: &mut Scanner<'_>) -> Result<i32, Fault> {
     let digits = scanner.take_while(u8::is_ascii_digit);
     if digits.is_empty() {
-        return Err(scanner.expected("digits of a second"));
+        return Err(scanner.expected("fractional digits of a second"));
     }
     let nine = digits.bytes().chain(std::iter::repeat(b'0')).take(9);
     Ok(nine.fold(0, |nanoseconds, digit| nanoseconds * 10 + i32::from(digit - b'0')))
@@ -110,7 +110,7 @@ fn two_digits(scanner: &mut Scanner<'_>, noun: &'static str, max: u32) -> Result
     Err(Fault::new(start, Reason::OutOfRange { noun, number: format!("{number:02}"), min: 0, max }))
 }
 
-/// The instant, or the nearest one that can be represented: `9999-12-31` means "for ever" to those who write it.
+/// The instant, or the nearest one that can be represented: users write `9999-12-31` for "forever".
 fn nearest(second: i64, nanosecond: i32) -> Timestamp {
     Timestamp::new(second, nanosecond).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_is_what_any_rfc_3339_reader_makes_of_it() {
+    fn timestamps_agree_with_rfc_3339_parser() {
         for text in [
             "2026-12-24T18:00:00Z",
             "2026-12-24T18:00:00.5Z",
@@ -128,27 +128,27 @@ mod tests {
             "1969-12-31T23:59:59.25-11:30",
             "2024-02-29T00:00:00-00:00",
         ] {
-            assert_eq!(Edge::parse(text), Ok(Edge::Instant(text.parse().unwrap())), "{text}");
+            assert_eq!(InstantOrDate::parse(text), Ok(InstantOrDate::Instant(text.parse().unwrap())), "{text}");
         }
     }
 
     #[test]
-    fn a_date_alone_waits_for_its_zone() {
-        let edge = Edge::parse("2026-12-24").unwrap();
-        assert_eq!(edge, Edge::LocalDate(Date::constant(2026, 12, 24)));
+    fn date_is_resolved_in_its_zone() {
+        let parsed = InstantOrDate::parse("2026-12-24").unwrap();
+        assert_eq!(parsed, InstantOrDate::LocalDate(Date::constant(2026, 12, 24)));
         let tokyo = Zone::named("Asia/Tokyo").unwrap();
-        assert_eq!(edge.resolve(&tokyo), "2026-12-23T15:00:00Z".parse().unwrap());
+        assert_eq!(parsed.resolve(&tokyo), "2026-12-23T15:00:00Z".parse().unwrap());
     }
 
     #[test]
-    fn the_ends_of_time_are_the_nearest_that_can_be_represented() {
-        assert_eq!(Edge::parse("9999-12-31T23:59:59Z"), Ok(Edge::Instant(Timestamp::MAX)));
+    fn unrepresentable_instants_are_clamped() {
+        assert_eq!(InstantOrDate::parse("9999-12-31T23:59:59Z"), Ok(InstantOrDate::Instant(Timestamp::MAX)));
         let utc = Zone::named("UTC").unwrap();
-        assert_eq!(Edge::parse("9999-12-31").unwrap().resolve(&utc), Timestamp::MAX);
+        assert_eq!(InstantOrDate::parse("9999-12-31").unwrap().resolve(&utc), Timestamp::MAX);
     }
 
     #[test]
-    fn anything_else_is_refused_where_it_stands() {
+    fn invalid_instants_are_rejected_with_position() {
         for (text, position) in [
             ("", 0),
             ("today", 0),
@@ -172,7 +172,7 @@ mod tests {
             ("2026-01-01T00:00:00+01:00[Europe/Paris]", 25),
             ("\u{0662}026-01-01", 0),
         ] {
-            assert_eq!(Edge::parse(text).unwrap_err().position, position, "{text:?}");
+            assert_eq!(InstantOrDate::parse(text).unwrap_err().position, position, "{text:?}");
         }
     }
 }

@@ -1,21 +1,29 @@
-//! When a schedule is open: the window algebra of a `ScheduledMachine`.
+//! Evaluates the schedule of a `ScheduledMachine`: when it is open, and when that changes.
 //!
-//! [`Schedule::parse`] turns what a user wrote into a value that answers, for any instant, whether the schedule is open
-//! ([`Schedule::is_open`]), when that changes next ([`Schedule::next_change`]) and which windows lie in a span
-//! ([`Schedule::windows`]). Three kinds of base schedule exist, and overrides lie on top of each:
+//! [`Schedule::parse`] turns the fields of `spec.schedule` into a value that tells for any instant whether the schedule is
+//! open ([`Schedule::is_open`]), when that changes next ([`Schedule::next_change`]) and which windows lie in a time span
+//! ([`Schedule::windows`]). There are three kinds of base schedule, and overrides take precedence over each of them:
 //!
-//! * days and hours, whole local hours, both ends included: `mon-fri` and `9-17` close at 18:00;
+//! * days and hours, in whole local hours, both ends included: `mon-fri` with `9-17` closes at 18:00;
 //! * `cron` alone, which opens every local hour in which the expression fires;
 //! * `cron` with a `duration`, where each firing opens a window of that elapsed length.
 //!
-//! Guarantees:
+//! # Guarantees
 //!
-//! * Nothing here reads a clock, the environment or the host's zone files: the same source gives the same windows
-//!   everywhere. Time zones come from the database that is compiled in.
-//! * Windows are exact, disjoint, ordered and maximal; windows that touch are one window.
-//! * Every search is computed from the calendar, not stepped through time, and ends: a schedule that never changes again
-//!   says `None`.
-//! * A source that does not parse names every field at fault, with the text and the position in it.
+//! * The crate reads no clock, no environment and no zone files of the host: the same source has the same windows
+//!   everywhere. The time zone database is compiled in.
+//! * Windows are exact, disjoint, ordered and maximal; adjacent windows are one window.
+//! * Searches are computed from the calendar instead of stepping through time, and always terminate: a schedule that never
+//!   changes again returns `None`.
+//! * Parsing reports every invalid field, with its text and the position of the error.
+//!
+//! # Daylight saving time
+//!
+//! * Whole hours follow the local wall clock: a skipped hour does not exist, and a repeated hour is open both times.
+//! * With a `duration`, a firing in a skipped hour happens at the end of the gap, and a firing in a repeated hour happens
+//!   once, the first time. The length of a window is elapsed time.
+//!
+//! # Example
 //!
 //! ```
 //! use fivespot_schedule::{Schedule, Source};
@@ -45,7 +53,6 @@ mod firings;
 mod hour_blocks;
 mod hours;
 mod instant;
-mod moment;
 mod overrides;
 mod parse;
 mod scan;
@@ -55,7 +62,7 @@ mod windows;
 mod zone;
 
 pub use duration::{DurationError, parse_duration};
-pub use error::{Reason, ScheduleError, ScheduleErrors};
+pub use error::{InstantError, Reason, ScheduleError, ScheduleErrors};
 pub use field::{Edge, Field};
 pub use schedule::Schedule;
 pub use source::{OverrideSource, Source};

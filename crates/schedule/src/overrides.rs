@@ -1,8 +1,8 @@
-//! Spans in which a schedule is open, or closed, whatever its base says.
+//! Overrides: time spans that take precedence over the base schedule.
 
 use jiff::Timestamp;
 
-/// A span as one entry asks for it: half-open, not empty.
+/// The span of one override: half-open, never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Timestamp,
@@ -10,12 +10,12 @@ pub(crate) struct Span {
     pub(crate) active: bool,
 }
 
-/// What all entries together say: disjoint spans in order, each with one answer.
+/// All overrides combined into disjoint spans, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overrides(Vec<Span>);
 
 impl Overrides {
-    /// Lays the entries over each other, later ones on top.
+    /// Combines the entries; later entries take precedence over earlier ones.
     pub(crate) fn flatten(entries: &[Span]) -> Self {
         let mut edges: Vec<_> = entries.iter().flat_map(|entry| [entry.from, entry.until]).collect();
         edges.sort_unstable();
@@ -33,12 +33,12 @@ impl Overrides {
         Self(spans)
     }
 
-    /// The span that an instant is in.
+    /// The span that contains `at`.
     pub(crate) fn at(&self, at: Timestamp) -> Option<&Span> {
         self.0.get(self.index_after(at).checked_sub(1)?).filter(|span| at < span.until || span.end().is_none())
     }
 
-    /// The start of the first span after an instant.
+    /// The start of the first span after `after`.
     pub(crate) fn next_start(&self, after: Timestamp) -> Option<Timestamp> {
         self.0.get(self.index_after(after)).map(|span| span.from)
     }
@@ -49,7 +49,7 @@ impl Overrides {
 }
 
 impl Span {
-    /// The first instant after the span; `None` if it ends where time does.
+    /// The end of the span, or `None` if it never ends.
     pub(crate) fn end(&self) -> Option<Timestamp> {
         (self.until < Timestamp::MAX).then_some(self.until)
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn later_entries_lie_on_top_of_earlier_ones() {
+    fn later_entries_take_precedence() {
         let flat = Overrides::flatten(&[span(0, 100, true), span(20, 40, false), span(30, 35, true)]);
         let expected =
             [span(0, 20, true), span(20, 30, false), span(30, 35, true), span(35, 40, false), span(40, 100, true)];
@@ -72,17 +72,17 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_entry_does_not_show_through_a_later_one() {
+    fn covered_entry_has_no_effect() {
         assert_eq!(Overrides::flatten(&[span(20, 40, false), span(0, 100, true)]).0, [span(0, 100, true)]);
     }
 
     #[test]
-    fn entries_that_touch_and_agree_are_one_span() {
+    fn adjacent_equal_entries_merge() {
         assert_eq!(Overrides::flatten(&[span(10, 20, true), span(0, 10, true)]).0, [span(0, 20, true)]);
     }
 
     #[test]
-    fn a_span_is_half_open() {
+    fn spans_are_half_open() {
         let overrides = Overrides::flatten(&[span(10, 20, true)]);
         let active = |second| overrides.at(Timestamp::from_second(second).unwrap()).map(|span| span.active);
         assert_eq!([9, 10, 19, 20].map(active), [None, Some(true), Some(true), None]);

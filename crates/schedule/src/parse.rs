@@ -1,24 +1,24 @@
-//! From a source to a schedule, collecting every error on the way.
+//! Parses a [`Source`] into a [`Schedule`] and collects all errors.
 
 use crate::calendar::DaySet;
 use crate::cron::Cron;
 use crate::days;
 use crate::duration::parse_duration;
 use crate::error::{Fault, Reason, ScheduleError, ScheduleErrors};
-use crate::field::{self, Field};
+use crate::field::{Edge, Field};
 use crate::firings::Firings;
 use crate::hour_blocks::HourBlocks;
 use crate::hours::Hours;
-use crate::instant::Edge;
+use crate::instant::InstantOrDate;
 use crate::overrides::{Overrides, Span};
 use crate::schedule::{Base, Schedule};
 use crate::source::{OverrideSource, Source};
 use crate::zone::Zone;
 
-const MOST_ENTRIES: usize = 32;
-const MOST_OVERRIDES: usize = 256;
+const MAX_ENTRIES: usize = 32;
+const MAX_OVERRIDES: usize = 256;
 
-/// A base schedule that has not met its zone yet.
+/// A base schedule without its time zone.
 enum Pattern {
     HourBlocks(HourBlocks),
     Firings { cron: Cron, length: i64 },
@@ -92,11 +92,11 @@ fn entries<T>(
     errors: &mut Vec<ScheduleError>,
     parse: fn(&str) -> Result<T, Fault>,
 ) -> Vec<T> {
-    if let Some(error) = too_many(field(None), texts.len(), MOST_ENTRIES) {
+    if let Some(error) = too_many(field(None), texts.len(), MAX_ENTRIES) {
         errors.push(error);
     }
     let mut parsed = Vec::new();
-    for (index, text) in texts.iter().take(MOST_ENTRIES).enumerate() {
+    for (index, text) in texts.iter().take(MAX_ENTRIES).enumerate() {
         match parse(text) {
             Ok(entry) => parsed.push(entry),
             Err(fault) => errors.push(fault.in_field(field(Some(index)), text)),
@@ -113,22 +113,23 @@ fn zone(name: &str) -> Result<Zone, ScheduleError> {
 }
 
 fn overrides(sources: &[OverrideSource<'_>], zone: Option<&Zone>) -> Result<Overrides, ScheduleErrors> {
-    let mut errors: Vec<_> = too_many(Field::Overrides(None), sources.len(), MOST_OVERRIDES).into_iter().collect();
+    let mut errors: Vec<_> = too_many(Field::Overrides(None), sources.len(), MAX_OVERRIDES).into_iter().collect();
     let mut spans = Vec::new();
-    for (index, source) in sources.iter().take(MOST_OVERRIDES).enumerate() {
-        let field = |edge: field::Edge| Field::Overrides(Some((index, edge)));
-        let mut edge = |which, text| Edge::parse(text).map_err(|fault| errors.push(fault.in_field(field(which), text)));
-        let edges = (edge(field::Edge::From, source.from), edge(field::Edge::Until, source.until));
+    for (index, source) in sources.iter().take(MAX_OVERRIDES).enumerate() {
+        let field = |edge| Field::Overrides(Some((index, edge)));
+        let mut parse =
+            |edge, text| InstantOrDate::parse(text).map_err(|fault| errors.push(fault.in_field(field(edge), text)));
+        let edges = (parse(Edge::From, source.from), parse(Edge::Until, source.until));
         let (Ok(from), Ok(until)) = edges else {
             continue;
         };
-        // Without a zone a local date is no instant yet; the zone's own error is reported.
+        // A local date cannot be resolved without a valid time zone, whose own error is reported.
         let Some(zone) = zone else { continue };
         let span = Span { from: from.resolve(zone), until: until.resolve(zone), active: source.active };
         if span.from < span.until {
             spans.push(span);
         } else {
-            errors.push(Fault::new(0, Reason::EndsBeforeItStarts).in_field(field(field::Edge::Until), source.until));
+            errors.push(Fault::new(0, Reason::EndsBeforeItStarts).in_field(field(Edge::Until), source.until));
         }
     }
     ScheduleErrors::check(Overrides::flatten(&spans), errors)

@@ -1,4 +1,4 @@
-//! Reading a short text from left to right, knowing the position in characters.
+//! A scanner for short texts that counts positions in characters.
 
 use crate::error::{Fault, Reason, shorten};
 
@@ -12,7 +12,7 @@ impl<'a> Scanner<'a> {
         Self::starting_at(text, 0)
     }
 
-    /// A scanner over a part of a longer text, whose positions count in the whole.
+    /// Scans a part of a longer text; positions are relative to the whole text.
     pub(crate) fn starting_at(text: &'a str, position: usize) -> Self {
         Self { rest: text, position }
     }
@@ -29,7 +29,7 @@ impl<'a> Scanner<'a> {
         self.rest.is_empty()
     }
 
-    /// Takes `wanted` if it comes next.
+    /// Consumes `wanted` if it is the next character.
     pub(crate) fn eat(&mut self, wanted: char) -> bool {
         match self.rest.strip_prefix(wanted) {
             Some(rest) => {
@@ -41,7 +41,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Takes the longest run of ASCII characters of one class; empty if none comes next.
+    /// Consumes the longest run of ASCII characters of a class, which may be empty.
     pub(crate) fn take_while(&mut self, class: fn(&u8) -> bool) -> &'a str {
         let length = self.rest.bytes().take_while(class).count();
         let (taken, rest) = self.rest.split_at(length);
@@ -50,7 +50,7 @@ impl<'a> Scanner<'a> {
         taken
     }
 
-    /// Takes exactly `count` digits.
+    /// Consumes exactly `count` digits.
     pub(crate) fn digits(&mut self, count: usize, expected: &'static str) -> Result<u32, Fault> {
         let mut value = 0;
         for _ in 0..count {
@@ -61,7 +61,7 @@ impl<'a> Scanner<'a> {
         Ok(value)
     }
 
-    /// Takes a number of one or two digits that lies between `min` and `max`.
+    /// Consumes a number of one or two digits between `min` and `max`, or returns `None` if the next character is no digit.
     pub(crate) fn small_number(&mut self, noun: &'static str, min: u32, max: u32) -> Result<Option<u32>, Fault> {
         let start = self.position;
         let digits = self.take_while(u8::is_ascii_digit);
@@ -76,7 +76,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The fault that something else should stand here.
+    /// The fault that `expected` is missing at the current position.
     pub(crate) fn expected(&self, expected: &'static str) -> Fault {
         Fault::new(self.position, Reason::Expected { expected, found: self.peek() })
     }
@@ -90,7 +90,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Parses `a`, `a-b` and comma lists of them, where a range may wrap around, into a set of bits below `size`.
+/// Parses a comma-separated list of values and ranges into a bit set below `size`. Ranges may wrap around.
 pub(crate) fn wrapping_list(
     text: &str,
     size: u32,

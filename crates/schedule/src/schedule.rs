@@ -1,20 +1,22 @@
-//! A parsed schedule, and the questions it answers.
+//! A parsed schedule.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::error::ScheduleErrors;
+use crate::error::{InstantError, ScheduleErrors};
 use crate::firings::Firings;
 use crate::hour_blocks::HourBlocks;
+use crate::instant::InstantOrDate;
 use crate::overrides::Overrides;
 use crate::parse;
 use crate::source::Source;
 use crate::windows::{Window, Windows};
 use crate::zone::Zone;
 
-/// When something is open, for all of time.
+/// A valid schedule in its time zone. Immutable, and cheap to query.
 ///
-/// Two schedules are equal if the same sets were read from them: `0 9-17 * * 1-5` equals `mon-fri` with `9-17`.
+/// Two schedules are equal if they were parsed into the same days, hours and overrides, however they were written:
+/// `0 9-17 * * 1-5` equals `mon-fri` with `9-17`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     pub(crate) zone: Zone,
@@ -22,7 +24,7 @@ pub struct Schedule {
     pub(crate) overrides: Overrides,
 }
 
-/// What is open where no override says anything.
+/// The schedule where no override applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     HourBlocks(HourBlocks),
@@ -30,12 +32,16 @@ pub(crate) enum Base {
 }
 
 impl Schedule {
-    /// Reads what a user wrote, and reports everything that is wrong with it.
+    /// Parses the fields of a schedule.
+    ///
+    /// # Errors
+    ///
+    /// Returns every error of every field, in the order of the fields, so that users can fix all of them with one edit.
     pub fn parse(source: &Source<'_>) -> Result<Self, ScheduleErrors> {
         parse::schedule(source)
     }
 
-    /// Whether the schedule is open at an instant.
+    /// Returns whether the schedule is open at `at`.
     pub fn is_open(&self, at: Timestamp) -> bool {
         match self.overrides.at(at) {
             Some(span) => span.active,
@@ -43,74 +49,80 @@ impl Schedule {
         }
     }
 
-    /// The first instant after `after` at which [`Self::is_open`] differs from what it is at `after`; `None` if it never
-    /// changes again.
+    /// Returns the first instant after `after` at which [`Self::is_open`] differs from its value at `after`, or `None` if it
+    /// never changes again.
     pub fn next_change(&self, after: Timestamp) -> Option<Timestamp> {
-        let mut base = self.steady_base(after);
-        let mut steady = self.with_overrides(after, base);
-        let open = steady.open;
+        let mut base = self.base_state(after);
+        let mut state = self.with_overrides(after, base);
+        let open = state.open;
         loop {
-            let at = steady.until?;
+            let at = state.until?;
             if base.until.is_some_and(|until| until <= at) {
-                // Cheaper than to find out how long the base schedule stays as it is, which may not be needed.
+                // Cheaper than base_state, which also searches for the next change of the base schedule.
                 if self.is_open(at) != open {
                     return Some(at);
                 }
-                base = self.steady_base(at);
+                base = self.base_state(at);
             }
-            steady = self.with_overrides(at, base);
-            if steady.open != open {
+            state = self.with_overrides(at, base);
+            if state.open != open {
                 return Some(at);
             }
         }
     }
 
-    /// The windows that lie in the span from `from` to just before `until`, in order, clipped to the span.
+    /// Returns the windows between `from` (inclusive) and `until` (exclusive), in order and clipped to that span.
     ///
-    /// They are disjoint and maximal: between two of them the schedule is closed. Each is computed when it is asked for.
+    /// The windows are disjoint and maximal: the schedule is closed between two of them. The iterator is lazy, so the span may
+    /// contain more windows than fit into memory.
     pub fn windows(&self, from: Timestamp, until: Timestamp) -> impl Iterator<Item = Window> + '_ {
         Windows::new(self, from, until)
     }
 
-    /// The next opening after `after`: of the window after the current one, if one is open.
+    /// Returns the start of the next window after `after`, or `None` if there is none. If the schedule is open at `after`, that
+    /// is the window after the current one.
     pub fn next_opening(&self, after: Timestamp) -> Option<Timestamp> {
         let change = self.next_change(after)?;
         if self.is_open(after) { self.next_change(change) } else { Some(change) }
     }
 
-    /// When the window that is open at `at` closes; `None` if none is open, or if it never closes.
+    /// Returns the end of the window that is open at `at`, or `None` if the schedule is closed or never closes again.
     pub fn current_close(&self, at: Timestamp) -> Option<Timestamp> {
         if self.is_open(at) { self.next_change(at) } else { None }
     }
 
-    /// The time zone whose wall clock the schedule goes by.
+    /// Returns the time zone in which the schedule is evaluated.
     pub fn time_zone(&self) -> &TimeZone {
         self.zone.time_zone()
     }
 
-    fn steady_base(&self, at: Timestamp) -> Steady {
-        let second = whole_second(at);
-        let (open, change) = self.base.steady(&self.zone, second);
-        debug_assert!(change.is_none_or(|change| change > second), "a change after {at} at {change:?}");
-        Steady { open, until: change.and_then(|change| Timestamp::from_second(change).ok()) }
+    /// Parses an RFC 3339 timestamp or a local date, with the syntax and meaning of `from` and `until` of an override: a local
+    /// date is the first instant at which the wall clock of the schedule's time zone has reached its 00:00.
+    pub fn parse_instant(&self, text: &str) -> Result<Timestamp, InstantError> {
+        InstantOrDate::parse(text).map(|parsed| parsed.resolve(&self.zone)).map_err(|fault| fault.in_text(text))
     }
 
-    /// What holds at an instant, given what the base schedule says there.
-    fn with_overrides(&self, at: Timestamp, base: Steady) -> Steady {
+    fn base_state(&self, at: Timestamp) -> State {
+        let second = whole_second(at);
+        let (open, change) = self.base.state(&self.zone, second);
+        debug_assert!(change.is_none_or(|change| change > second), "a change after {at} at {change:?}");
+        State { open, until: change.and_then(|change| Timestamp::from_second(change).ok()) }
+    }
+
+    /// Applies the overrides to the state of the base schedule at `at`.
+    fn with_overrides(&self, at: Timestamp, base: State) -> State {
         match self.overrides.at(at) {
-            Some(span) => Steady { open: span.active, until: span.end() },
-            None => {
-                Steady { open: base.open, until: base.until.into_iter().chain(self.overrides.next_start(at)).min() }
-            }
+            Some(span) => State { open: span.active, until: span.end() },
+            None => State { open: base.open, until: base.until.into_iter().chain(self.overrides.next_start(at)).min() },
         }
     }
 }
 
-/// An answer, and how long it certainly stays the same.
+/// Whether a schedule is open, and until when that is certain not to change.
 #[derive(Clone, Copy)]
-struct Steady {
+struct State {
     open: bool,
-    /// `None`: for ever.
+    /// `None`: never changes.
     until: Option<Timestamp>,
 }
 
@@ -122,16 +134,16 @@ impl Base {
         }
     }
 
-    /// Whether it is open, and the first instant after `at` when that is no longer so.
-    fn steady(&self, zone: &Zone, at: i64) -> (bool, Option<i64>) {
+    /// Whether the schedule is open at `at`, and the next instant at which that changes.
+    fn state(&self, zone: &Zone, at: i64) -> (bool, Option<i64>) {
         match self {
-            Self::HourBlocks(blocks) => blocks.steady(zone, at),
-            Self::Firings(firings) => firings.steady(zone, at),
+            Self::HourBlocks(blocks) => blocks.state(zone, at),
+            Self::Firings(firings) => firings.state(zone, at),
         }
     }
 }
 
-/// The second that an instant is in: base schedules change at whole seconds only.
+/// Rounds down to the second: base schedules change only at whole seconds.
 fn whole_second(at: Timestamp) -> i64 {
     at.as_second() - i64::from(at.subsec_nanosecond() < 0)
 }

@@ -1,22 +1,22 @@
-//! The windows of a span, one after the other.
+//! Iteration over the windows of a time span.
 
 use jiff::Timestamp;
 
 use crate::schedule::Schedule;
 
-/// A span in which a schedule is open: from `open` to just before `close`.
+/// A time span during which a schedule is open, half-open: `close` is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The first instant of the window.
+    /// Start of the window, inclusive.
     pub open: Timestamp,
-    /// The first instant after the window.
+    /// End of the window, exclusive.
     pub close: Timestamp,
 }
 
-/// Walks a schedule's windows, each found only when asked for.
+/// Lazy iterator behind [`Schedule::windows`].
 pub(crate) struct Windows<'a> {
     schedule: &'a Schedule,
-    /// Everything before has been handed out.
+    /// Windows before this instant have been returned.
     from: Timestamp,
     until: Timestamp,
 }

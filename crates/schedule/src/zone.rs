@@ -1,40 +1,40 @@
-//! How the wall clock of one place runs against real time.
+//! Time zones: maps wall clock readings to instants and back.
 //!
-//! Instants are whole seconds since 1970 here. Every offset and every transition of the database is a whole number of
-//! seconds, so nothing is lost.
+//! Instants are whole seconds since 1970. Every offset and every transition in the database is a whole number of seconds, so
+//! nothing is lost.
 
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::calendar::{CYCLE, DAY, HOUR, Wall};
 
-/// No wall clock is this far from UTC, in either direction.
+/// Offsets from UTC are smaller than this, in both directions.
 pub(crate) const WIDEST_OFFSET: i64 = 26 * HOUR;
 
-/// A transition turns the wall clock back by less than this (see [`WIDEST_OFFSET`]), so after this long a reading that
-/// was reached before a transition has been passed again.
-const LONGEST_ECHO: i64 = 3 * DAY;
+/// A transition sets the wall clock back by less than this (see [`WIDEST_OFFSET`]). After this time, the wall clock is past
+/// every reading that it had reached before the transition.
+const MAX_SETBACK: i64 = 3 * DAY;
 
 /// Before the first transition of any zone (the year 1700).
 pub(crate) const BEGINNING: i64 = -8_520_336_000;
 
-/// From here on (the year 2100) every zone of the database follows a yearly rule, so that its wall clock repeats with
-/// the calendar.
+/// From here on (the year 2100) every zone of the database follows a yearly rule, so its transitions repeat with the
+/// calendar.
 pub(crate) const RULES_ONLY: i64 = 4_102_444_800;
 
-/// The wall clock of one place.
+/// A time zone of the bundled database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Zone(TimeZone);
 
-/// A stretch of time in which the offset from UTC is constant.
+/// A time span with a constant offset from UTC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) offset: i64,
-    /// The first instant after the stretch; `None` if it lasts for ever.
+    /// The end of the span, exclusive, or `None` if it never ends.
     pub(crate) end: Option<i64>,
 }
 
-/// A transition: the instant it happens, and the offset from then on.
+/// A change of the offset from UTC: when it happens, and the offset from then on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transition {
     pub(crate) at: i64,
@@ -51,21 +51,19 @@ impl Zone {
         &self.0
     }
 
-    /// What the wall clock shows at an instant.
+    /// The wall clock reading at an instant.
     pub(crate) fn reading(&self, at: i64) -> Wall {
         Wall(at + self.offset(at))
     }
 
-    /// The stretch that an instant is in.
+    /// The stretch that contains an instant.
     pub(crate) fn stretch(&self, at: i64) -> Stretch {
         Stretch { offset: self.offset(at), end: self.transitions_after(at).next().map(|transition| transition.at) }
     }
 
-    /// The latest reading that the wall clock has shown so far.
-    ///
-    /// Unlike the reading itself this never goes back.
+    /// The latest reading that the wall clock has shown up to `at`. Unlike the reading, it never decreases.
     pub(crate) fn latest_reading(&self, at: i64) -> Wall {
-        let start = at - LONGEST_ECHO;
+        let start = at - MAX_SETBACK;
         let mut offset = self.offset(start);
         let mut latest = start + offset;
         for transition in self.transitions_after(start).take_while(|transition| transition.at <= at) {
@@ -75,8 +73,8 @@ impl Zone {
         Wall(latest.max(at + offset))
     }
 
-    /// The first instant at which the wall clock has reached a reading: the end of the gap if the reading is skipped,
-    /// the first time if it is repeated.
+    /// The first instant at which the wall clock has reached a reading: the end of the gap if the reading is skipped, the
+    /// first occurrence if it is repeated.
     pub(crate) fn first_reaching(&self, wall: Wall) -> i64 {
         let start = wall.0 - WIDEST_OFFSET;
         let mut offset = self.offset(start);
@@ -104,9 +102,9 @@ impl Zone {
     }
 }
 
-/// The last instant that a search from `at` has to look at: what has not happened by then never will.
+/// The last instant that a search from `at` has to consider: what has not happened by then never happens.
 pub(crate) fn horizon(at: i64) -> i64 {
-    at.max(RULES_ONLY) + CYCLE + LONGEST_ECHO
+    at.max(RULES_ONLY) + CYCLE + MAX_SETBACK
 }
 
 /// The instant, or the nearest one that can be represented.
@@ -126,13 +124,13 @@ mod tests {
         text.parse::<Timestamp>().unwrap().as_second()
     }
 
-    /// A reading, written as if it were an instant in UTC.
+    /// A reading, parsed as if it were an instant in UTC.
     fn reading(text: &str) -> Wall {
         Wall(instant(&format!("{text}Z")))
     }
 
     #[test]
-    fn from_2100_on_every_zone_repeats_with_the_calendar() {
+    fn zones_repeat_with_the_calendar_from_2100() {
         let database = TimeZoneDatabase::bundled();
         for name in database.available() {
             let zone = zone(name.as_str());
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn no_zone_has_a_transition_before_the_beginning() {
+    fn no_transition_before_beginning() {
         let database = TimeZoneDatabase::bundled();
         for name in database.available() {
             let first = zone(name.as_str()).transitions_after(i64::MIN).next();
@@ -156,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn no_clock_is_further_from_utc_than_the_widest_offset() {
+    fn offsets_are_below_widest_offset() {
         assert!(i64::from(jiff::tz::Offset::MAX.seconds()) < WIDEST_OFFSET);
         assert!(i64::from(jiff::tz::Offset::MIN.seconds()) > -WIDEST_OFFSET);
     }
 
     #[test]
-    fn a_skipped_reading_is_reached_at_the_end_of_the_gap() {
+    fn skipped_reading_is_reached_at_end_of_gap() {
         let paris = zone("Europe/Paris");
         let gap = instant("2026-03-29T01:00:00Z");
         assert_eq!(paris.first_reaching(reading("2026-03-29T02:00:00")), gap);
@@ -172,19 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_day_is_reached_when_it_has_been_skipped() {
+    fn skipped_day_is_reached_at_end_of_gap() {
         let apia = zone("Pacific/Apia");
         assert_eq!(apia.first_reaching(reading("2011-12-30T12:00:00")), instant("2011-12-30T10:00:00Z"));
     }
 
     #[test]
-    fn a_repeated_reading_is_reached_the_first_time() {
+    fn repeated_reading_is_reached_at_first_occurrence() {
         let paris = zone("Europe/Paris");
         assert_eq!(paris.first_reaching(reading("2026-10-25T02:30:00")), instant("2026-10-25T00:30:00Z"));
     }
 
     #[test]
-    fn the_latest_reading_waits_while_an_hour_is_repeated() {
+    fn latest_reading_is_constant_during_repeated_hour() {
         let paris = zone("Europe/Paris");
         let latest = |text| paris.latest_reading(instant(text));
         assert_eq!(latest("2026-10-25T00:59:59Z"), reading("2026-10-25T02:59:59"));
@@ -193,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_go_by_their_iana_names() {
+    fn zone_names() {
         assert!(Zone::named("UTC").is_some() && Zone::named("Europe/Kyiv").is_some());
         for name in ["Mars/Olympus", "Etc/Unknown", "UTC+1", "CEST-1CET", "/etc/localtime", "../UTC", " UTC"] {
             assert_eq!(Zone::named(name), None, "{name}");

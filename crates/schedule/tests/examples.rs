@@ -1,21 +1,21 @@
-//! What the documentation promises, one sentence at a time.
+//! Examples of the documented behaviour.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod fixtures;
 mod model;
-mod written;
 
 use fivespot_schedule::{Schedule, ScheduleErrors, Source};
+use fixtures::{cron, days_and_hours};
 use jiff::Timestamp;
-use model::Written;
-use written::{cron, days_and_hours};
+use model::RawSchedule;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn in_zone(written: Written, zone: &str) -> Schedule {
-    written::parse(&Written { zone: zone.into(), ..written })
+fn in_zone(raw: RawSchedule, zone: &str) -> Schedule {
+    fixtures::parse(&RawSchedule { zone: zone.into(), ..raw })
 }
 
 /// The windows of a span in UTC, as `open/close`.
@@ -23,13 +23,13 @@ fn windows(schedule: &Schedule, from: &str, until: &str) -> Vec<String> {
     schedule.windows(at(from), at(until)).map(|window| format!("{}/{}", window.open, window.close)).collect()
 }
 
-fn with_overrides(written: Written, overrides: &[(&str, &str, bool)]) -> Written {
+fn with_overrides(raw: RawSchedule, overrides: &[(&str, &str, bool)]) -> RawSchedule {
     let overrides = overrides.iter().map(|(from, until, active)| ((*from).into(), (*until).into(), *active)).collect();
-    Written { overrides, ..written }
+    RawSchedule { overrides, ..raw }
 }
 
 #[test]
-fn nine_to_seventeen_closes_at_eighteen() {
+fn hour_range_includes_last_hour() {
     let office = in_zone(days_and_hours("mon-fri", "9-17"), "America/New_York");
     assert_eq!(
         windows(&office, "2026-06-12T00:00:00Z", "2026-06-16T00:00:00Z"),
@@ -42,9 +42,9 @@ fn nine_to_seventeen_closes_at_eighteen() {
 }
 
 #[test]
-fn hours_that_wrap_belong_to_each_listed_day_itself() {
+fn wrapping_hours_belong_to_their_own_day() {
     let nights = in_zone(days_and_hours("mon-fri", "22-6"), "UTC");
-    // Monday's own early hours, and nothing of Saturday's.
+    // Monday includes its own early hours, Saturday none.
     assert_eq!(
         windows(&nights, "2026-06-14T12:00:00Z", "2026-06-16T12:00:00Z"),
         ["2026-06-15T00:00:00Z/2026-06-15T07:00:00Z", "2026-06-15T22:00:00Z/2026-06-16T07:00:00Z"]
@@ -56,7 +56,7 @@ fn hours_that_wrap_belong_to_each_listed_day_itself() {
 }
 
 #[test]
-fn a_window_that_belongs_to_its_start_day_is_cron_with_a_duration() {
+fn cron_with_duration_crosses_midnight() {
     let nights = in_zone(cron("0 22 * * fri", "9h"), "UTC");
     assert_eq!(
         windows(&nights, "2026-06-15T00:00:00Z", "2026-06-22T00:00:00Z"),
@@ -65,13 +65,13 @@ fn a_window_that_belongs_to_its_start_day_is_cron_with_a_duration() {
 }
 
 #[test]
-fn missing_days_or_hours_mean_every() {
+fn empty_days_or_hours_mean_every() {
     assert_eq!(in_zone(days_and_hours("", "9-17"), "UTC"), in_zone(days_and_hours("sun-sat", "9-17"), "UTC"));
     assert_eq!(in_zone(days_and_hours("sat", ""), "UTC"), in_zone(days_and_hours("sat", "0-23"), "UTC"));
 }
 
 #[test]
-fn a_skipped_hour_does_not_exist_and_a_repeated_one_is_open_twice() {
+fn skipped_hour_is_closed_and_repeated_hour_is_open_twice() {
     let two = in_zone(days_and_hours("", "2"), "Europe/Paris");
     assert_eq!(windows(&two, "2026-03-29T00:00:00Z", "2026-03-29T12:00:00Z"), Vec::<String>::new());
     assert_eq!(
@@ -81,7 +81,7 @@ fn a_skipped_hour_does_not_exist_and_a_repeated_one_is_open_twice() {
 }
 
 #[test]
-fn an_hour_that_is_half_skipped_is_open_for_the_other_half() {
+fn half_skipped_hour_is_open_for_the_other_half() {
     let two = in_zone(cron("0 2 * * *", ""), "Australia/Lord_Howe");
     assert_eq!(
         windows(&two, "2025-10-04T12:00:00Z", "2025-10-05T12:00:00Z"),
@@ -90,7 +90,7 @@ fn an_hour_that_is_half_skipped_is_open_for_the_other_half() {
 }
 
 #[test]
-fn a_firing_in_a_gap_happens_at_its_end_and_one_in_an_overlap_once() {
+fn firing_in_gap_happens_at_its_end_and_in_overlap_once() {
     let short = in_zone(cron("30 2 * * *", "90m"), "Europe/Paris");
     assert_eq!(
         windows(&short, "2026-03-28T12:00:00Z", "2026-03-29T12:00:00Z"),
@@ -103,7 +103,7 @@ fn a_firing_in_a_gap_happens_at_its_end_and_one_in_an_overlap_once() {
 }
 
 #[test]
-fn a_firing_on_a_skipped_day_happens_when_the_day_has_been_skipped() {
+fn firing_on_skipped_day_happens_at_end_of_gap() {
     let noon = in_zone(cron("0 12 30 12 *", "2h"), "Pacific/Apia");
     assert_eq!(
         windows(&noon, "2011-12-28T00:00:00Z", "2012-01-02T00:00:00Z"),
@@ -112,7 +112,7 @@ fn a_firing_on_a_skipped_day_happens_when_the_day_has_been_skipped() {
 }
 
 #[test]
-fn windows_that_touch_are_one_window() {
+fn adjacent_windows_merge() {
     let always = in_zone(cron("0 * * * *", "1h"), "UTC");
     assert!(always.is_open(at("2026-01-01T00:00:00Z")));
     assert_eq!(always.next_change(at("2026-01-01T00:00:00Z")), None);
@@ -123,7 +123,7 @@ fn windows_that_touch_are_one_window() {
 }
 
 #[test]
-fn what_never_opens_and_what_never_closes_say_so() {
+fn never_open_and_always_open_have_no_next_change() {
     let now = at("2026-06-01T00:00:00Z");
     let never = [
         in_zone(cron("0 0 30 2 *", ""), "Europe/Paris"),
@@ -154,7 +154,7 @@ fn what_never_opens_and_what_never_closes_say_so() {
 }
 
 #[test]
-fn the_leap_day_is_found_across_a_century_without_one() {
+fn leap_day_is_found_across_non_leap_century() {
     let leap = in_zone(cron("0 0 29 2 *", ""), "Europe/Paris");
     assert_eq!(leap.next_opening(at("2096-03-01T00:00:00Z")), Some(at("2104-02-28T23:00:00Z")));
     let sundays = in_zone(cron("0 0 29 2 */7", "1h"), "UTC");
@@ -162,7 +162,7 @@ fn the_leap_day_is_found_across_a_century_without_one() {
 }
 
 #[test]
-fn holidays_extra_hours_and_not_today_are_overrides() {
+fn overrides_close_and_open() {
     let office = with_overrides(
         days_and_hours("mon-fri", "9-17"),
         &[
@@ -182,27 +182,27 @@ fn holidays_extra_hours_and_not_today_are_overrides() {
 }
 
 #[test]
-fn a_local_date_begins_when_the_wall_clock_first_reaches_it() {
+fn local_date_starts_when_wall_clock_reaches_midnight() {
     let never = || cron("0 0 30 2 *", "");
-    // Midnight is skipped here: the day begins at one o'clock.
+    // Midnight is skipped: the day starts at one o'clock.
     let skipped = with_overrides(never(), &[("2018-11-04", "2018-11-05", true)]);
     assert_eq!(
         windows(&in_zone(skipped, "America/Sao_Paulo"), "2018-11-01T00:00:00Z", "2018-11-08T00:00:00Z"),
         ["2018-11-04T03:00:00Z/2018-11-05T02:00:00Z"]
     );
-    // The last hour of a day is repeated here; the next day begins after both.
+    // The last hour of a day is repeated: the next day starts after both.
     let repeated = with_overrides(never(), &[("2018-02-18", "2018-02-19", true)]);
     assert_eq!(
         windows(&in_zone(repeated, "America/Sao_Paulo"), "2018-02-15T00:00:00Z", "2018-02-22T00:00:00Z"),
         ["2018-02-18T03:00:00Z/2018-02-19T03:00:00Z"]
     );
-    // A day that does not exist begins and ends when it has been skipped, so nothing lies within it.
+    // A skipped day starts and ends at the same instant, so the override is empty.
     let missing = with_overrides(never(), &[("2011-12-30", "2011-12-31", true)]);
-    assert!(written::try_parse(&Written { zone: "Pacific/Apia".into(), ..missing }).is_err());
+    assert!(fixtures::try_parse(&RawSchedule { zone: "Pacific/Apia".into(), ..missing }).is_err());
 }
 
 #[test]
-fn an_override_may_last_to_the_end_of_time() {
+fn override_may_last_forever() {
     let now = at("2026-06-01T00:00:00Z");
     for until in ["9999-12-31", "9999-12-31T23:59:59Z"] {
         let off = with_overrides(days_and_hours("mon-fri", "9-17"), &[("2026-01-01", until, false)]);
@@ -213,11 +213,12 @@ fn an_override_may_last_to_the_end_of_time() {
 }
 
 #[test]
-fn a_moment_is_read_as_the_edge_of_an_override_is() {
+fn parse_instant_accepts_dates_and_timestamps() {
     let office = in_zone(days_and_hours("mon-fri", "9-17"), "Asia/Tokyo");
-    assert_eq!(office.moment("--from", "2026-12-24"), Ok(at("2026-12-23T15:00:00Z")));
-    let error = office.moment("--from", "2026-13-24").unwrap_err();
-    assert_eq!(error.to_string(), r#"--from: "2026-13-24": at character 1: there is no such date"#);
+    assert_eq!(office.parse_instant("2026-12-24"), Ok(at("2026-12-23T15:00:00Z")));
+    assert_eq!(office.parse_instant("2026-12-24T12:00:00+09:00"), Ok(at("2026-12-24T03:00:00Z")));
+    let error = office.parse_instant("2026-13-24").unwrap_err();
+    assert_eq!(error.to_string(), r#""2026-13-24": at character 1: this date does not exist"#);
 }
 
 fn errors(source: &Source<'_>) -> ScheduleErrors {
@@ -225,7 +226,7 @@ fn errors(source: &Source<'_>) -> ScheduleErrors {
 }
 
 #[test]
-fn every_error_is_reported_with_its_field() {
+fn all_errors_are_reported() {
     let days = ["mon".to_owned(), "Tue-fri".to_owned()];
     let hours = ["9-25".to_owned()];
     let edge = |from, until| fivespot_schedule::OverrideSource { from, until, active: true };
@@ -243,17 +244,17 @@ fn every_error_is_reported_with_its_field() {
         [
             r#"daysOfWeek[1]: "Tue-fri": at character 1: "Tue" is not a day: use mon, tue, wed, thu, fri, sat or sun, in lower case"#,
             r#"hoursOfDay[0]: "9-25": at character 3: hour 25 is not between 0 and 23"#,
-            r#"duration: "9h": duration is the length of a cron window: set cron too, or leave duration out"#,
-            r#"timezone: "Mars/Olympus": no such time zone: use an IANA name such as Europe/Paris, or UTC"#,
-            r#"overrides[0].from: "2026-02-30": at character 1: there is no such date"#,
-            r#"overrides[0].until: "tomorrow": at character 1: expected a date (2026-12-24) or an RFC 3339 instant (2026-12-24T18:00:00Z), found 't'"#,
-            r#"overrides[1].from: "2026-01-01T00:00:00": at character 20: expected Z or an offset from UTC (+01:00), found the end"#,
+            r#"duration: "9h": duration requires cron: set cron, or remove duration"#,
+            r#"timezone: "Mars/Olympus": unknown time zone: use an IANA name such as Europe/Paris, or UTC"#,
+            r#"overrides[0].from: "2026-02-30": at character 1: this date does not exist"#,
+            r#"overrides[0].until: "tomorrow": at character 1: expected a date (2026-12-24) or an RFC 3339 timestamp (2026-12-24T18:00:00Z), found 't'"#,
+            r#"overrides[1].from: "2026-01-01T00:00:00": at character 20: expected Z or an offset from UTC (+01:00), found the end of the text"#,
         ]
     );
 }
 
 #[test]
-fn cron_excludes_days_and_hours_and_something_must_be_set() {
+fn cron_with_days_and_empty_schedule_are_rejected() {
     let days = ["mon".to_owned()];
     let both = errors(&Source { days_of_week: &days, cron: Some("0 9 * * *"), timezone: "UTC", ..Source::default() });
     assert_eq!(
@@ -263,18 +264,18 @@ fn cron_excludes_days_and_hours_and_something_must_be_set() {
     let nothing = errors(&Source::default());
     assert_eq!(
         nothing.to_string(),
-        "daysOfWeek: nothing says when to open: set daysOfWeek and hoursOfDay, or cron; \
+        "daysOfWeek: the schedule is empty: set daysOfWeek and hoursOfDay, or cron; \
          timezone: a time zone is required: use an IANA name such as Europe/Paris, or UTC"
     );
 }
 
 #[test]
-fn an_override_must_end_after_it_starts() {
+fn override_must_end_after_it_starts() {
     for (from, until) in
         [("2026-01-02", "2026-01-01"), ("2026-01-01", "2026-01-01"), ("2026-01-01T00:00:00Z", "2026-01-01")]
     {
-        let written = with_overrides(days_and_hours("mon", "9"), &[(from, until, true)]);
-        let errors = written::try_parse(&Written { zone: "UTC".into(), ..written }).unwrap_err();
+        let raw = with_overrides(days_and_hours("mon", "9"), &[(from, until, true)]);
+        let errors = fixtures::try_parse(&RawSchedule { zone: "UTC".into(), ..raw }).unwrap_err();
         assert_eq!(errors.to_string(), format!("overrides[0].until: {until:?}: until must be later than from"));
     }
 }

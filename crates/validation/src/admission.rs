@@ -1,16 +1,17 @@
-//! The admission policy: what the API server asks of a ScheduledMachine before it stores it.
+//! The admission policy: the `ValidatingAdmissionPolicy` that rejects invalid ScheduledMachines in the API server.
 //!
-//! Its messages are the words of [`rules`](crate::validate::rules), which the offline validator uses too, and its order is
-//! the validator's order, so the first thing that the API server complains of is the first thing that is told offline.
-//! `cargo xtask gen` writes it into `deploy/admission`.
+//! Messages and order of the rules are those of the validator ([`mod@crate::validate`]): the violation that the API server
+//! reports is the first one that `kubectl 5spot lint` reports. `cargo xtask gen` writes the policy to `deploy/admission`.
 //!
-//! A rule is asked on an update only if one of the fields that it reads has changed: an object that is older than the
-//! policy can still be edited elsewhere, be disabled, lose its finalizer and go.
+//! On an update, a rule is evaluated only if one of its fields changed. Objects that are older than the policy can therefore
+//! still be disabled, deleted, and edited in other fields.
+//!
+//! To add a rule, add its message to [`rules`](crate::rules), its expression to `expressions.rs`, the same check to
+//! [`mod@crate::validate`], and a manifest that violates it to `testdata/specs/invalid/policy`.
 
-mod field;
-pub(crate) mod form;
+mod expressions;
 mod rule;
-mod table;
+mod spec_field;
 
 use fivespot_api::keys;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -20,16 +21,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use field::Field;
+pub use expressions::rules;
 pub use rule::Rule;
-pub use table::rules;
+pub use spec_field::SpecField;
 
 /// Name of the policy.
 pub const POLICY: &str = "scheduledmachine-validation";
-/// Name of the binding that puts it into force.
+/// Name of the binding.
 pub const BINDING: &str = "scheduledmachine-validation-binding";
 
-/// The policy, as it is shipped.
+/// The policy, as shipped in `deploy/admission`.
 pub fn policy() -> ValidatingAdmissionPolicy {
     let spec = ValidatingAdmissionPolicySpec {
         failure_policy: Some("Fail".to_owned()),
@@ -38,7 +39,7 @@ pub fn policy() -> ValidatingAdmissionPolicy {
                 api_groups: Some(vec![keys::GROUP.to_owned()]),
                 api_versions: Some(vec![keys::VERSION.to_owned()]),
                 operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
-                // Without a slash, so the status is not judged.
+                // Not the status subresource, which the controller writes.
                 resources: Some(vec!["scheduledmachines".to_owned()]),
                 ..NamedRuleWithOperations::default()
             }]),
@@ -48,14 +49,14 @@ pub fn policy() -> ValidatingAdmissionPolicy {
             name: "not-being-deleted".to_owned(),
             expression: "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)".to_owned(),
         }]),
-        variables: Some(Field::ALL.iter().flat_map(variables).collect()),
+        variables: Some(SpecField::ALL.iter().flat_map(variables).collect()),
         validations: Some(rules().iter().map(validation).collect()),
         ..ValidatingAdmissionPolicySpec::default()
     };
     ValidatingAdmissionPolicy { metadata: named(POLICY), spec: Some(spec), status: None }
 }
 
-/// The binding, as it is shipped: every namespace, and what breaks a rule is refused.
+/// The binding, as shipped in `deploy/admission`: denies violations in all namespaces.
 pub fn binding() -> ValidatingAdmissionPolicyBinding {
     let spec = ValidatingAdmissionPolicyBindingSpec {
         policy_name: POLICY.to_owned(),
@@ -65,11 +66,11 @@ pub fn binding() -> ValidatingAdmissionPolicyBinding {
     ValidatingAdmissionPolicyBinding { metadata: named(BINDING), spec }
 }
 
-/// What a field holds, and whether an update leaves it as it was.
-fn variables(field: &Field) -> [Variable; 2] {
+/// The value of a field, and whether an update leaves it unchanged.
+fn variables(field: &SpecField) -> [Variable; 2] {
     [
         Variable { name: field.name.to_owned(), expression: field.value.to_owned() },
-        Variable { name: field.kept(), expression: field.is_kept() },
+        Variable { name: field.unchanged_variable(), expression: field.unchanged_expression() },
     ]
 }
 

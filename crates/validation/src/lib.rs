@@ -1,14 +1,18 @@
 //! Validation of ScheduledMachines: one set of rules for the admission policy, the controller and `kubectl 5spot lint`.
 //! Pure: no client, no clock, no environment.
 //!
-//! - [`document`] validates a manifest offline: the schema first, then [`mod@validate`], as an API server would.
-//! - [`mod@validate`] turns a spec into a [`ValidSpec`](validate::ValidSpec), once.
-//! - [`admission`] is the admission policy of the API server, generated from the same rules.
-//! - [`names`] has the forms that Kubernetes requires of names.
+//! - [`mod@validate`] turns a spec into a [`ValidSpec`](validate::ValidSpec), or reports every error in it.
+//! - [`admission`] generates the admission policy of the API server from the same rules.
+//! - [`rules`] contains the message of every rule, which both of them use.
 //! - [`schema`] validates a manifest against the schema of the CRD.
+//! - [`manifest`] validates a manifest offline like an API server: first the schema, then the rules.
+//! - [`names`] checks the format of Kubernetes names.
 
 pub mod admission;
-pub mod document;
+pub mod manifest;
 pub mod names;
+mod patterns;
+pub mod rules;
 pub mod schema;
+mod suggestion;
 pub mod validate;

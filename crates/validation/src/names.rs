@@ -1,11 +1,11 @@
-//! The forms Kubernetes gives to names, as its API server judges them.
+//! Formats of Kubernetes names, as the API server validates them.
 
-/// At most 63 characters, alphanumeric at both ends; the empty value counts.
+/// A label value: at most 63 characters, alphanumeric at both ends, or empty.
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name_part(text)
 }
 
-/// `[prefix/]name`: the prefix a DNS subdomain, the name like a non-empty label value.
+/// A qualified name `[prefix/]name`: the prefix is a DNS subdomain, the name is a non-empty label value.
 pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_name_part(name),
@@ -13,12 +13,12 @@ pub fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// Labels of lower-case letters, digits and dashes, parted by dots, at most 253 characters: the names of most objects.
+/// DNS labels separated by dots, at most 253 characters: the name of most objects.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// One such label, at most 63 characters: the names of namespaces.
+/// A DNS label: lower-case letters, digits and dashes, at most 63 characters. The name of a namespace.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_label(text)
 }
@@ -30,10 +30,10 @@ fn is_label(text: &str) -> bool {
         && ends(text.chars().next_back())
 }
 
-/// Whether the prefix of `key` is `owner` or a subdomain of it.
-pub fn belongs_to(key: &str, owner: &str) -> bool {
+/// Whether the prefix of `key` is `domain` or a subdomain of it.
+pub fn belongs_to(key: &str, domain: &str) -> bool {
     key.split_once('/').is_some_and(|(prefix, _)| {
-        prefix.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     })
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_belongs_to_its_domain_and_not_to_one_that_merely_ends_alike() {
+    fn prefix_belongs_to_its_domain_only() {
         assert!(belongs_to("kubernetes.io/x", "kubernetes.io"));
         assert!(belongs_to("node.kubernetes.io/x", "kubernetes.io"));
         assert!(!belongs_to("notkubernetes.io/x", "kubernetes.io"));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_judged_at_their_limits() {
+    fn limits() {
         assert!(is_qualified_name(&"a".repeat(63)));
         assert!(!is_qualified_name(&"a".repeat(64)));
         assert!(!is_qualified_name(""));

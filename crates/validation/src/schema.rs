@@ -1,8 +1,7 @@
-//! Judges a document by the structural schema of the CRD, as the API server does before anything else sees it.
+//! Validates a manifest against the structural schema of the CRD, like the API server.
 //!
-//! Kubernetes' dialect of JSON schema is small, and its verdicts have to name fields as the API server does, so this
-//! walks the very schema that is shipped. A keyword it does not know would make it more lenient than the API server; a
-//! test says so when the schema gains one.
+//! This implements only the keywords that the schema of the CRD uses, so that errors can name fields as the API server does
+//! (see ADR 5). A test fails if the schema gains a keyword that is not implemented.
 
 use std::fmt;
 
@@ -11,87 +10,75 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Map, Value};
 
-/// One thing the schema refuses.
+use crate::suggestion::{closest, did_you_mean};
+
+/// A violation of the schema. `field` is a path such as `spec.nodeTaints[0].effect`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {fault}")]
-pub struct SchemaError {
-    /// Path of the field, such as `spec.nodeTaints[0].effect`.
-    pub field: String,
-    /// What is wrong with it.
-    pub fault: Fault,
+pub enum SchemaError {
+    #[error("{field} is required")]
+    Required { field: String },
+    #[error("unknown field `{field}`{}", did_you_mean(.suggestion.as_deref()))]
+    UnknownField {
+        field: String,
+        /// The name of a similar field at the same level.
+        suggestion: Option<String>,
+    },
+    #[error("{field} must be {expected}, not {found}")]
+    WrongType { field: String, expected: String, found: &'static str },
+    #[error("{field} must be one of {}", .allowed.join(", "))]
+    NotInEnum { field: String, allowed: Vec<String> },
+    #[error("{field} must be {bound}")]
+    OutOfRange { field: String, bound: String },
+    #[error("{field} must have {bound}, has {found}")]
+    WrongSize { field: String, bound: String, found: usize },
 }
 
-/// What the schema can refuse.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The field has to be there.
-    #[error("is required")]
-    Missing,
-    /// The field is none of the schema's.
-    #[error("is no field of this kind: check its spelling")]
-    Unknown,
-    /// The value is of another type.
-    #[error("must be {expected}, not {found}")]
-    Type {
-        /// What it should be.
-        expected: String,
-        /// What it is.
-        found: &'static str,
-    },
-    /// The value is none of the possible ones.
-    #[error("must be one of {}", .allowed.join(", "))]
-    Enum {
-        /// The possible ones.
-        allowed: Vec<String>,
-    },
-    /// The number is out of its range.
-    #[error("must be {bound}")]
-    Range {
-        /// The bound it breaks.
-        bound: String,
-    },
-    /// The list, map or text is too long or too short.
-    #[error("must have {bound}, has {found}")]
-    Size {
-        /// The bound it breaks.
-        bound: String,
-        /// Its size.
-        found: usize,
-    },
+impl SchemaError {
+    /// Path of the field.
+    pub fn field(&self) -> &str {
+        match self {
+            SchemaError::Required { field }
+            | SchemaError::UnknownField { field, .. }
+            | SchemaError::WrongType { field, .. }
+            | SchemaError::NotInEnum { field, .. }
+            | SchemaError::OutOfRange { field, .. }
+            | SchemaError::WrongSize { field, .. } => field,
+        }
+    }
 }
 
-/// Everything in `document` that the schema of `crd` refuses, unknown fields included, as with `kubectl apply`.
-pub fn check(crd: &CustomResourceDefinition, document: &Value) -> Vec<SchemaError> {
+/// Returns all violations of the schema of `crd`, including unknown fields, which `kubectl apply` rejects too.
+pub fn check(crd: &CustomResourceDefinition, manifest: &Value) -> Vec<SchemaError> {
     let mut errors = Vec::new();
     for version in &crd.spec.versions {
         if let Some(schema) = version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref()) {
-            Walk { errors: &mut errors }.value(schema, document, &Path::Root);
+            Validator { errors: &mut errors }.value(schema, manifest, &Path::Root);
         }
     }
     errors
 }
 
-/// Drops every `null` that stands for a field which does not take it, as the API server does before it looks further, and
-/// writes whole numbers as such where the schema asks for an integer.
-pub fn normalize(crd: &CustomResourceDefinition, document: &mut Value) {
+/// Normalizes a manifest like the API server before it validates: drops every `null` of a field that is not nullable, and
+/// converts whole floating-point numbers to integers where the schema expects an integer.
+pub fn normalize(crd: &CustomResourceDefinition, manifest: &mut Value) {
     for version in &crd.spec.versions {
         if let Some(schema) = version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref()) {
-            normalize_by(schema, document);
+            normalize_value(schema, manifest);
         }
     }
 }
 
-fn normalize_by(schema: &JSONSchemaProps, value: &mut Value) {
+fn normalize_value(schema: &JSONSchemaProps, value: &mut Value) {
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
             let Some(schema) = field_schema(schema, name) else { return true };
-            normalize_by(schema, value);
+            normalize_value(schema, value);
             !value.is_null() || schema.nullable == Some(true)
         }),
         Value::Array(items) => {
             if let Some(JSONSchemaPropsOrArray::Schema(each)) = &schema.items {
                 for item in items {
-                    normalize_by(each, item);
+                    normalize_value(each, item);
                 }
             }
         }
@@ -104,18 +91,15 @@ fn normalize_by(schema: &JSONSchemaProps, value: &mut Value) {
     }
 }
 
-/// `50.0` as the 50 that it is.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "only numbers without a fraction, within what a float holds exactly"
-)]
+/// Converts `50.0` to 50.
+#[allow(clippy::cast_possible_truncation, reason = "only whole numbers that a float represents exactly")]
 fn whole_number(number: &serde_json::Number) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0 && it.abs() <= EXACT)?;
     Some(whole as i64)
 }
 
-/// What the schema says of a field: by its name, or of all alike.
+/// The schema of a field: its own, or that of all additional properties.
 fn field_schema<'a>(schema: &'a JSONSchemaProps, name: &str) -> Option<&'a JSONSchemaProps> {
     let named = schema.properties.as_ref().and_then(|it| it.get(name));
     named.or(match &schema.additional_properties {
@@ -124,7 +108,7 @@ fn field_schema<'a>(schema: &'a JSONSchemaProps, name: &str) -> Option<&'a JSONS
     })
 }
 
-/// Where in the document a value stands.
+/// The path of a value in the manifest.
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),
@@ -142,25 +126,25 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Fields that every object has and no schema lists.
-const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// Fields of every object, which the schema does not list.
+const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-struct Walk<'a> {
+struct Validator<'a> {
     errors: &'a mut Vec<SchemaError>,
 }
 
-impl Walk<'_> {
-    fn add(&mut self, path: &Path<'_>, fault: Fault) {
-        self.errors.push(SchemaError { field: path.to_string(), fault });
-    }
-
+impl Validator<'_> {
     fn value(&mut self, schema: &JSONSchemaProps, value: &Value, path: &Path<'_>) {
         if value.is_null() && schema.nullable == Some(true) {
             return;
         }
         if let Some(expected) = schema.type_.as_deref().filter(|it| !is_of_type(value, it)) {
-            let fault = Fault::Type { expected: with_article(expected), found: type_name(value) };
-            return self.add(path, fault);
+            self.errors.push(SchemaError::WrongType {
+                field: path.to_string(),
+                expected: with_article(expected),
+                found: type_name(value),
+            });
+            return;
         }
         self.allowed_values(schema, value, path);
         match value {
@@ -168,7 +152,7 @@ impl Walk<'_> {
             Value::Array(items) => self.array(schema, items, path),
             Value::Number(number) => self.number(schema, number.as_f64(), path),
             Value::String(text) => {
-                self.size(text.chars().count(), (schema.min_length, schema.max_length), "characters", path);
+                self.size(text.chars().count(), (schema.min_length, schema.max_length), Unit::Characters, path);
             }
             Value::Null | Value::Bool(_) => {}
         }
@@ -179,30 +163,35 @@ impl Walk<'_> {
             && !allowed.iter().any(|it| it.0 == *value)
         {
             let allowed = allowed.iter().map(|it| it.0.as_str().map_or_else(|| it.0.to_string(), str::to_owned));
-            self.add(path, Fault::Enum { allowed: allowed.collect() });
+            self.errors.push(SchemaError::NotInEnum { field: path.to_string(), allowed: allowed.collect() });
         }
     }
 
     fn object(&mut self, schema: &JSONSchemaProps, fields: &Map<String, Value>, path: &Path<'_>) {
-        self.size(fields.len(), (schema.min_properties, schema.max_properties), "entries", path);
+        self.size(fields.len(), (schema.min_properties, schema.max_properties), Unit::Entries, path);
         for name in schema.required.iter().flatten().filter(|it| !fields.contains_key(*it)) {
-            self.add(&Path::Field(path, name), Fault::Missing);
+            self.errors.push(SchemaError::Required { field: Path::Field(path, name).to_string() });
         }
         let at_root = matches!(path, Path::Root);
         for (name, value) in fields {
             let path = Path::Field(path, name);
-            let free = schema.x_kubernetes_preserve_unknown_fields == Some(true)
-                || (at_root && OF_EVERY_OBJECT.contains(&name.as_str()));
+            let is_allowed = schema.x_kubernetes_preserve_unknown_fields == Some(true)
+                || (at_root && OBJECT_FIELDS.contains(&name.as_str()));
             match field_schema(schema, name) {
                 Some(field) => self.value(field, value, &path),
-                None if free => {}
-                None => self.add(&path, Fault::Unknown),
+                None if is_allowed => {}
+                None => {
+                    let known = schema.properties.iter().flat_map(|properties| properties.keys()).map(String::as_str);
+                    let known = known.chain(OBJECT_FIELDS.into_iter().filter(|_| at_root));
+                    let suggestion = closest(name, known).map(str::to_owned);
+                    self.errors.push(SchemaError::UnknownField { field: path.to_string(), suggestion });
+                }
             }
         }
     }
 
     fn array(&mut self, schema: &JSONSchemaProps, items: &[Value], path: &Path<'_>) {
-        self.size(items.len(), (schema.min_items, schema.max_items), "entries", path);
+        self.size(items.len(), (schema.min_items, schema.max_items), Unit::Entries, path);
         if let Some(JSONSchemaPropsOrArray::Schema(each)) = &schema.items {
             for (index, item) in items.iter().enumerate() {
                 self.value(each, item, &Path::Item(path, index));
@@ -212,23 +201,39 @@ impl Walk<'_> {
 
     fn number(&mut self, schema: &JSONSchemaProps, number: Option<f64>, path: &Path<'_>) {
         let Some(number) = number else { return };
-        if let Some(least) = schema.minimum.filter(|it| number < *it) {
-            self.add(path, Fault::Range { bound: format!("at least {least}") });
-        }
-        if let Some(most) = schema.maximum.filter(|it| number > *it) {
-            self.add(path, Fault::Range { bound: format!("at most {most}") });
+        let minimum = schema.minimum.filter(|minimum| number < *minimum).map(|minimum| format!("at least {minimum}"));
+        let maximum = schema.maximum.filter(|maximum| number > *maximum).map(|maximum| format!("at most {maximum}"));
+        for bound in minimum.into_iter().chain(maximum) {
+            self.errors.push(SchemaError::OutOfRange { field: path.to_string(), bound });
         }
     }
 
-    fn size(&mut self, found: usize, bounds: (Option<i64>, Option<i64>), of: &str, path: &Path<'_>) {
+    fn size(&mut self, found: usize, (min, max): (Option<i64>, Option<i64>), unit: Unit, path: &Path<'_>) {
         let size = i64::try_from(found).unwrap_or(i64::MAX);
-        let (least, most) = bounds;
-        if let Some(least) = least.filter(|it| size < *it) {
-            self.add(path, Fault::Size { bound: format!("at least {least} {of}"), found });
+        let min = min.filter(|min| size < *min).map(|min| format!("at least {}", unit.count(min)));
+        let max = max.filter(|max| size > *max).map(|max| format!("at most {}", unit.count(max)));
+        for bound in min.into_iter().chain(max) {
+            self.errors.push(SchemaError::WrongSize { field: path.to_string(), bound, found });
         }
-        if let Some(most) = most.filter(|it| size > *it) {
-            self.add(path, Fault::Size { bound: format!("at most {most} {of}"), found });
-        }
+    }
+}
+
+/// What the size of a value counts.
+#[derive(Clone, Copy)]
+enum Unit {
+    Characters,
+    Entries,
+}
+
+impl Unit {
+    fn count(self, count: i64) -> String {
+        let noun = match (self, count) {
+            (Unit::Characters, 1) => "character",
+            (Unit::Characters, _) => "characters",
+            (Unit::Entries, 1) => "entry",
+            (Unit::Entries, _) => "entries",
+        };
+        format!("{count} {noun}")
     }
 }
 
@@ -269,8 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// What `check` judges.
-    const JUDGED: [&str; 16] = [
+    /// Keywords that `check` implements.
+    const IMPLEMENTED: [&str; 16] = [
         "type",
         "properties",
         "required",
@@ -288,11 +293,11 @@ mod tests {
         "nullable",
         "x-kubernetes-preserve-unknown-fields",
     ];
-    /// What refuses nothing in a spec: documentation, defaults, and formats of integers whose range is given as well.
-    const HARMLESS: [&str; 4] = ["default", "title", "description", "format"];
+    /// Keywords that reject nothing: documentation, defaults, and formats of integers with an explicit range.
+    const IGNORED: [&str; 4] = ["default", "title", "description", "format"];
 
-    /// Keywords in the schema of the spec that `check` would have to judge and does not. (A status is never judged: the
-    /// API server drops it from what users write.)
+    /// Keywords in the schema of the spec that `check` does not implement. The status is not validated, because the API server
+    /// drops it from objects that users write.
     fn unknown_keywords(schema: &Value, path: &str) -> Vec<String> {
         let mut found = Vec::new();
         for (keyword, value) in schema.as_object().into_iter().flatten() {
@@ -304,18 +309,18 @@ mod tests {
                     }
                 }
                 "items" | "additionalProperties" => found.extend(unknown_keywords(value, &here)),
-                known if JUDGED.contains(&known) || HARMLESS.contains(&known) => {}
+                known if IMPLEMENTED.contains(&known) || IGNORED.contains(&known) => {}
                 _ => found.push(here),
             }
         }
         found
     }
 
-    fn faults(document: &Value) -> Vec<String> {
-        check(&fivespot_api::crd(), document).iter().map(ToString::to_string).collect()
+    fn errors(manifest: &Value) -> Vec<String> {
+        check(&fivespot_api::crd(), manifest).iter().map(ToString::to_string).collect()
     }
 
-    fn good() -> Value {
+    fn valid() -> Value {
         json!({
             "apiVersion": "5spot.finos.org/v1alpha1",
             "kind": "ScheduledMachine",
@@ -330,62 +335,65 @@ mod tests {
     }
 
     #[test]
-    fn every_keyword_in_the_schema_of_the_spec_is_judged() {
+    fn all_keywords_of_the_spec_are_implemented() {
         let version = fivespot_api::crd().spec.versions.remove(0);
         let schema = serde_json::to_value(version.schema.unwrap().open_api_v3_schema.unwrap()).unwrap();
         assert_eq!(unknown_keywords(&schema["properties"]["spec"], "spec"), Vec::<String>::new());
     }
 
     #[test]
-    fn a_good_document_passes_whatever_its_provider_specs_hold() {
-        assert_eq!(faults(&good()), Vec::<String>::new());
+    fn provider_specs_may_contain_anything() {
+        assert_eq!(errors(&valid()), Vec::<String>::new());
     }
 
     #[test]
-    fn each_fault_is_told_with_its_path() {
+    fn errors_name_the_field() {
         let cases = [
-            ("/spec/priority", json!("high"), "spec.priority: must be an integer, not a string"),
-            ("/spec/priority", json!(256), "spec.priority: must be at most 255"),
-            ("/spec/priority", json!(-1), "spec.priority: must be at least 0"),
-            ("/spec/killSwitch", json!("yes"), "spec.killSwitch: must be a boolean, not a string"),
-            ("/spec/killIfCommands", json!([""]), "spec.killIfCommands[0]: must have at least 1 characters, has 0"),
+            ("/spec/priority", json!("high"), "spec.priority must be an integer, not a string"),
+            ("/spec/priority", json!(256), "spec.priority must be at most 255"),
+            ("/spec/priority", json!(-1), "spec.priority must be at least 0"),
+            ("/spec/killSwitch", json!("yes"), "spec.killSwitch must be a boolean, not a string"),
+            ("/spec/killIfCommands", json!([""]), "spec.killIfCommands[0] must have at least 1 character, has 0"),
             (
                 "/spec/killIfCommands",
                 json!(vec!["a"; 101]),
-                "spec.killIfCommands: must have at most 100 entries, has 101",
+                "spec.killIfCommands must have at most 100 entries, has 101",
             ),
             (
                 "/spec/nodeTaints",
                 json!([{ "key": "a", "effect": "Maybe" }]),
-                "spec.nodeTaints[0].effect: must be one of NoSchedule, PreferNoSchedule, NoExecute",
+                "spec.nodeTaints[0].effect must be one of NoSchedule, PreferNoSchedule, NoExecute",
             ),
-            ("/spec/nodeTaints", json!([{ "key": "a" }]), "spec.nodeTaints[0].effect: is required"),
+            ("/spec/nodeTaints", json!([{ "key": "a" }]), "spec.nodeTaints[0].effect is required"),
             (
-                "/spec/schedule/daysOfWeeks",
+                "/spec/schedule/dayOfWeek",
                 json!([]),
-                "spec.schedule.daysOfWeeks: is no field of this kind: check its spelling",
+                "unknown field `spec.schedule.dayOfWeek`; did you mean `daysOfWeek`?",
             ),
-            ("/spec/nodeTaints", json!([null]), "spec.nodeTaints[0]: must be an object, not null"),
+            ("/spec/schedule/weekdays", json!([]), "unknown field `spec.schedule.weekdays`"),
+            ("/Spec", json!({}), "unknown field `Spec`; did you mean `spec`?"),
+            ("/metdata", json!({}), "unknown field `metdata`; did you mean `metadata`?"),
+            ("/spec/nodeTaints", json!([null]), "spec.nodeTaints[0] must be an object, not null"),
         ];
         for (pointer, value, expected) in cases {
-            let mut document = good();
+            let mut manifest = valid();
             let (parent, field) = pointer.rsplit_once('/').unwrap();
-            document.pointer_mut(parent).unwrap()[field] = value;
-            assert_eq!(faults(&document), [expected], "{pointer}");
+            manifest.pointer_mut(parent).unwrap()[field] = value;
+            assert_eq!(errors(&manifest), [expected], "{pointer}");
         }
     }
 
     #[test]
-    fn a_null_is_dropped_where_the_schema_knows_the_field_and_kept_where_it_does_not() {
-        let mut document = good();
-        document["spec"]["killIfCommands"] = Value::Null;
-        document["spec"]["clusterName"] = Value::Null;
-        document["spec"]["bootstrapSpec"]["spec"]["kept"] = Value::Null;
-        document["spec"]["priority"] = json!(50.0);
-        normalize(&fivespot_api::crd(), &mut document);
-        assert_eq!(document["spec"]["priority"], json!(50));
-        assert_eq!(document["spec"].get("killIfCommands"), None);
-        assert_eq!(document["spec"]["bootstrapSpec"]["spec"].get("kept"), Some(&Value::Null));
-        assert_eq!(faults(&document), ["spec.clusterName: is required"]);
+    fn normalize_drops_null_of_known_fields() {
+        let mut manifest = valid();
+        manifest["spec"]["killIfCommands"] = Value::Null;
+        manifest["spec"]["clusterName"] = Value::Null;
+        manifest["spec"]["bootstrapSpec"]["spec"]["kept"] = Value::Null;
+        manifest["spec"]["priority"] = json!(50.0);
+        normalize(&fivespot_api::crd(), &mut manifest);
+        assert_eq!(manifest["spec"]["priority"], json!(50));
+        assert_eq!(manifest["spec"].get("killIfCommands"), None);
+        assert_eq!(manifest["spec"]["bootstrapSpec"]["spec"].get("kept"), Some(&Value::Null));
+        assert_eq!(errors(&manifest), ["spec.clusterName is required"]);
     }
 }

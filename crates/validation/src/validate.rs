@@ -1,15 +1,14 @@
-//! From what a user wrote to what the rest of the code may rely on.
+//! Validates and parses a spec.
 //!
-//! A [`ValidSpec`] holds no raw text that could still turn out wrong: after it nobody parses a time zone, a duration or
-//! an API group again. What is wrong comes back all at once, each finding with the path of its field, the rule it
-//! breaks and the text that broke it, so that one edit can mend it.
+//! A [`ValidSpec`] contains parsed values only: no later code parses a time zone, a duration or an API group. Validation
+//! reports all errors, each with the path of the field, the violated rule and the offending text, so that users can fix them
+//! with one edit.
 
 mod cluster_name;
 mod inline_object;
 mod kill_if_commands;
 mod machine_template;
 mod node_taints;
-pub mod rules;
 mod schedule;
 mod timeouts;
 
@@ -20,63 +19,59 @@ use fivespot_api::{MachineTemplate, NodeTaint, ScheduleSpec, ScheduledMachineSpe
 use fivespot_schedule::Schedule;
 use jiff::SignedDuration;
 
+use crate::rules;
+
 pub use inline_object::ProviderObject;
 
-/// A spec in which everything has been looked at.
+/// A valid spec, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidSpec {
-    /// When the machine is in the cluster.
     pub schedule: Schedule,
-    /// The bootstrap object to create.
     pub bootstrap: ProviderObject,
-    /// The infrastructure object to create.
     pub infrastructure: ProviderObject,
-    /// The Cluster to join; a valid label value.
+    /// Name of the Cluster; a valid label value.
     pub cluster_name: String,
-    /// What goes on the Machine besides our own.
     pub machine_template: MachineTemplate,
-    /// Higher goes first.
+    /// Higher is more important.
     pub priority: u8,
-    /// How long a shutdown may take in all.
     pub graceful_shutdown_timeout: SignedDuration,
-    /// How long pods may take to leave.
     pub node_drain_timeout: SignedDuration,
-    /// Programs whose start gives the machine back; empty where none are named.
+    /// Empty if not set.
     pub kill_if_commands: Vec<String>,
-    /// Taints for the Node, each (key, effect) once.
+    /// Each pair of key and effect is unique.
     pub node_taints: Vec<NodeTaint>,
 }
 
-/// By which standard a spec is judged.
+/// How strictly a spec is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standard {
-    /// As a new object is: everything the admission policy demands.
+    /// For new objects: all rules of the admission policy.
     Admission,
-    /// As an object is that is stored already, perhaps since before the policy: days without hours, or hours without
-    /// days, mean every hour or every day.
+    /// For stored objects, which may be older than the admission policy: days without hours mean every hour, and hours
+    /// without days mean every day.
     Stored,
 }
 
-/// Judges a spec whose object lives in `namespace`.
+/// Validates the spec of an object in `namespace`.
 ///
-/// Bounds that the schema of the CRD carries (sizes, enums, number ranges) have been judged by whoever stored or read
-/// the object; [`document`](crate::document) does so for one that is only a file.
+/// Does not validate what the schema of the CRD defines (sizes, enums, ranges of numbers): the API server does so for stored
+/// objects, and [`manifest`](crate::manifest) for files.
 pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard) -> Result<ValidSpec, SpecErrors> {
-    let mut findings = Findings::default();
-    let cluster_name = cluster_name::check(&spec.cluster_name, &mut findings);
+    let mut errors = ErrorList::default();
+    let cluster_name = cluster_name::check(&spec.cluster_name, &mut errors);
     let graceful_shutdown_timeout =
-        timeouts::check(&rules::GRACEFUL_SHUTDOWN_TIMEOUT, &spec.graceful_shutdown_timeout, &mut findings);
-    let node_drain_timeout = timeouts::check(&rules::NODE_DRAIN_TIMEOUT, &spec.node_drain_timeout, &mut findings);
-    let schedule = schedule::check(&spec.schedule, standard, &mut findings);
-    let bootstrap = inline_object::check(&rules::BOOTSTRAP, &spec.bootstrap_spec, namespace, &mut findings);
+        timeouts::check(&rules::GRACEFUL_SHUTDOWN_TIMEOUT, &spec.graceful_shutdown_timeout, &mut errors);
+    let node_drain_timeout = timeouts::check(&rules::NODE_DRAIN_TIMEOUT, &spec.node_drain_timeout, &mut errors);
+    let schedule = schedule::check(&spec.schedule, standard, &mut errors);
+    let bootstrap = inline_object::check(&rules::BOOTSTRAP, &spec.bootstrap_spec, namespace, &mut errors);
     let infrastructure =
-        inline_object::check(&rules::INFRASTRUCTURE, &spec.infrastructure_spec, namespace, &mut findings);
-    let machine_template = machine_template::check(spec.machine_template.as_ref(), &mut findings);
+        inline_object::check(&rules::INFRASTRUCTURE, &spec.infrastructure_spec, namespace, &mut errors);
+    let machine_template = machine_template::check(spec.machine_template.as_ref(), &mut errors);
     let commands = spec.kill_if_commands.as_deref().unwrap_or_default();
-    let kill_if_commands = kill_if_commands::check(commands, &mut findings);
-    let node_taints = node_taints::check(&spec.node_taints, &mut findings);
+    let kill_if_commands = kill_if_commands::check(commands, &mut errors);
+    let node_taints = node_taints::check(&spec.node_taints, &mut errors);
 
-    // Each part is None exactly when it has a finding, so this is the one place that has to look at both.
+    // A part is None if and only if it has an error.
     let parts = (cluster_name, graceful_shutdown_timeout, node_drain_timeout, schedule, bootstrap, infrastructure);
     match (parts, machine_template, kill_if_commands, node_taints) {
         (
@@ -91,7 +86,7 @@ pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard
             Some(machine_template),
             Some(kill_if_commands),
             Some(node_taints),
-        ) if findings.0.is_empty() => Ok(ValidSpec {
+        ) if errors.0.is_empty() => Ok(ValidSpec {
             schedule,
             bootstrap,
             infrastructure,
@@ -103,40 +98,39 @@ pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard
             kill_if_commands,
             node_taints,
         }),
-        _ => Err(SpecErrors(findings.0)),
+        _ => Err(SpecErrors(errors.0)),
     }
 }
 
-/// Judges the schedule alone, for those who ask only when a machine would be in.
+/// Validates only the schedule.
 pub fn validate_schedule(spec: &ScheduleSpec, standard: Standard) -> Result<Schedule, SpecErrors> {
-    let mut findings = Findings::default();
-    schedule::check(spec, standard, &mut findings).ok_or(SpecErrors(findings.0))
+    let mut errors = ErrorList::default();
+    schedule::check(spec, standard, &mut errors).ok_or(SpecErrors(errors.0))
 }
 
-/// Everything that is wrong with a spec; never empty.
+/// All errors of a spec; never empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct SpecErrors(Vec<SpecError>);
 
 impl SpecErrors {
-    /// Each finding.
     pub fn iter(&self) -> impl Iterator<Item = &SpecError> {
         self.0.iter()
     }
 
-    /// What is wrong with the schedule, if anything is.
+    /// The errors of the schedule, or `None` if there are none.
     pub fn of_schedule(&self) -> Option<Self> {
-        let findings: Vec<SpecError> = self.0.iter().filter(|it| it.is_of_schedule()).cloned().collect();
-        (!findings.is_empty()).then_some(SpecErrors(findings))
+        let errors: Vec<SpecError> = self.0.iter().filter(|error| error.is_of_schedule()).cloned().collect();
+        (!errors.is_empty()).then_some(SpecErrors(errors))
     }
 
-    /// What is wrong with the rest, as the condition `ReferencesValid` calls it.
+    /// The reason of the condition `ReferencesValid` for the first error outside of the schedule.
     pub fn reference(&self) -> Option<ReferencesValid> {
-        let reason = |it: &SpecError| match it.field.rsplit('.').next() {
+        let reason = |error: &SpecError| match error.field.rsplit('.').next() {
             Some("apiVersion") => ReferencesValid::GroupNotAllowed,
             Some("namespace") => ReferencesValid::NamespaceNotAllowed,
             Some(_) | None => ReferencesValid::InvalidSpec,
         };
-        self.0.iter().find(|it| !it.is_of_schedule()).map(reason)
+        self.0.iter().find(|error| !error.is_of_schedule()).map(reason)
     }
 }
 
@@ -152,27 +146,26 @@ impl fmt::Display for SpecErrors {
     }
 }
 
-/// One thing that is wrong.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{rule}{}", .detail.as_ref().map(|it| format!(" ({it})")).unwrap_or_default())]
+#[error("{rule}{}", .detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default())]
 pub struct SpecError {
     /// Path of the field, such as `spec.schedule.cron`.
     pub field: String,
-    /// The rule, in the words of the admission policy; it names the field.
+    /// The message of the rule, as in the admission policy.
     pub rule: String,
-    /// What broke it, where the rule alone does not show that.
+    /// The offending text or the cause, unless the message of the rule is sufficient.
     pub detail: Option<String>,
-    /// Who says so, where the object is a cluster's.
-    pub judge: Judge,
+    pub enforced_by: EnforcedBy,
 }
 
-/// Who refuses a spec that its schema accepts.
+/// The component that rejects a spec in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judge {
-    /// The admission policy: the object is not stored.
+pub enum EnforcedBy {
+    /// The admission policy: the API server does not store the object.
     Policy,
-    /// The controller: the object is stored, and its status says what is wrong. These are the things that no expression
-    /// of a policy can know, such as the names of time zones.
+    /// The controller: the object is stored, and the controller reports the error in its status. This applies to errors that
+    /// CEL expressions cannot detect, such as an unknown time zone.
     Controller,
 }
 
@@ -182,22 +175,23 @@ impl SpecError {
     }
 }
 
-/// Collects what is wrong while a spec is walked.
+/// Collects the errors of a spec.
 #[derive(Default)]
-struct Findings(Vec<SpecError>);
+struct ErrorList(Vec<SpecError>);
 
-impl Findings {
-    /// Something that the admission policy refuses too.
+impl ErrorList {
+    /// Adds an error that the admission policy detects.
     fn add(&mut self, field: impl Into<String>, rule: impl Into<String>, detail: Option<String>) {
-        self.0.push(SpecError { field: field.into(), rule: rule.into(), detail, judge: Judge::Policy });
+        let enforced_by = EnforcedBy::Policy;
+        self.0.push(SpecError { field: field.into(), rule: rule.into(), detail, enforced_by });
     }
 
-    /// Whether nothing has been found since `mark`.
-    fn none_since(&self, mark: usize) -> bool {
-        self.0.len() == mark
-    }
-
-    fn mark(&self) -> usize {
+    /// Returns the current number of errors, to be passed to [`Self::none_since`].
+    fn checkpoint(&self) -> usize {
         self.0.len()
+    }
+
+    fn none_since(&self, checkpoint: usize) -> bool {
+        self.0.len() == checkpoint
     }
 }

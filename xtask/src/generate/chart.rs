@@ -1,4 +1,4 @@
-//! The files of `deploy/` that the Helm chart brings as they are: a chart cannot reach outside its own directory.
+//! Copies of files from `deploy/` that the Helm chart includes unchanged: a chart cannot read files outside its directory.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::Generated;
 use crate::shell::root;
 
-/// What is copied, and where to.
+/// Source and destination of every copy.
 const COPIES: [(&str, &str); 11] = [
     ("deploy/controller/serviceaccount.yaml", "charts/5-spot/files/serviceaccount.yaml"),
     ("deploy/controller/rbac.yaml", "charts/5-spot/files/rbac.yaml"),
@@ -28,7 +28,7 @@ pub(super) fn files(crd: &str, policy: &str) -> Result<Vec<Generated>> {
         Generated { path: "charts/5-spot/files/validatingadmissionpolicy.yaml", text: policy.to_owned() },
     ];
     for (from, to) in COPIES {
-        let text = fs::read_to_string(root().join(from)).with_context(|| format!("reading {from}"))?;
+        let text = fs::read_to_string(root().join(from)).with_context(|| format!("cannot read {from}"))?;
         files.push(Generated { path: to, text });
     }
     Ok(files)

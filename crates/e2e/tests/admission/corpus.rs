@@ -1,6 +1,6 @@
 //! The policy accepts and rejects the corpus exactly as the offline validator does.
 
-use fivespot_validation::validate::Judge;
+use fivespot_validation::validate::EnforcedBy;
 
 use crate::env::{env, example, examples, offline_violations};
 use crate::requests::{Response, create, dry_run, dry_run_spec};
@@ -17,7 +17,7 @@ fn assert_same_violations(response: &Response, offline: &[String], what: &str) {
 async fn invalid_create_is_rejected_as_offline() {
     let test = env().await.testbed.namespace("bad examples").await;
     for example in examples("invalid/policy") {
-        let offline = offline_violations(&test, &example.manifest, Judge::Policy);
+        let offline = offline_violations(&test, &example.manifest, EnforcedBy::Policy);
         assert_same_violations(&create(&test, &example.manifest).await, &offline, &example.name);
     }
     test.close().await;
@@ -28,7 +28,7 @@ async fn invalid_edit_is_rejected_as_offline() {
     let test = env().await.testbed.namespace("bad edits").await;
     let valid = create(&test, &example("valid", "every-field").manifest).await.accepted("every-field");
     for example in examples("invalid/policy") {
-        let offline = offline_violations(&test, &example.manifest, Judge::Policy);
+        let offline = offline_violations(&test, &example.manifest, EnforcedBy::Policy);
         let response = dry_run_spec(&test, &valid, &example.manifest["spec"]).await;
         assert_same_violations(&response, &offline, &example.name);
     }
@@ -67,7 +67,7 @@ async fn specs_that_only_the_controller_rejects_are_accepted() {
         let response = create(&test, &example.manifest).await;
         assert_eq!(response.warnings, Vec::<String>::new(), "{}", example.name);
         response.accepted(&example.name);
-        let offline = offline_violations(&test, &example.manifest, Judge::Controller);
+        let offline = offline_violations(&test, &example.manifest, EnforcedBy::Controller);
         assert_ne!(offline, Vec::<String>::new(), "{}", example.name);
     }
     test.close().await;

@@ -4,7 +4,7 @@
 use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::wait::eventually;
 use fivespot_validation::admission;
-use fivespot_validation::validate::rules;
+use fivespot_validation::rules;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Api;
 use kube::api::PostParams;
@@ -98,21 +98,21 @@ async fn largest_invalid_objects_are_rejected_for_their_violation() {
     let small = create(&test, &example("valid", "minimal").manifest).await.accepted("minimal");
     let long_prefix = format!("{}/n", "p".repeat(315));
     let violations: &[(&str, Value, &str)] = &[
-        ("/spec/clusterName", json!("c".repeat(253)), rules::CLUSTER_NAME_FORM),
+        ("/spec/clusterName", json!("c".repeat(253)), rules::CLUSTER_NAME_FORMAT),
         ("/spec/nodeDrainTimeout", json!(format!("{}m", "9".repeat(63))), rules::NODE_DRAIN_TIMEOUT.bound),
-        ("/spec/schedule/daysOfWeek/31", json!("mon,".repeat(32)), rules::DAYS_FORM),
-        ("/spec/schedule/hoursOfDay/31", json!("9,".repeat(64)), rules::HOURS_FORM),
+        ("/spec/schedule/daysOfWeek/31", json!("mon,".repeat(32)), rules::DAYS_FORMAT),
+        ("/spec/schedule/hoursOfDay/31", json!("9,".repeat(64)), rules::HOURS_FORMAT),
         ("/spec/schedule/overrides/255/until", json!("2".repeat(64)), rules::OVERRIDES),
         ("/spec/bootstrapSpec/apiVersion", json!("/".repeat(317)), rules::BOOTSTRAP.group_allowed),
         ("/spec/machineTemplate/version", json!("1".repeat(256)), rules::TEMPLATE_VERSION),
         (
             &format!("/spec/machineTemplate/labels/{}", key(317, 63).replace('/', "~1")),
             json!("v".repeat(1_000_000)),
-            rules::TEMPLATE_FORM,
+            rules::TEMPLATE_FORMAT,
         ),
-        ("/spec/machineTemplate/annotations", json!({ long_prefix: "" }), rules::TEMPLATE_FORM),
-        ("/spec/machineTemplate/annotations", json!({ "k".repeat(1_000_000): "" }), rules::TEMPLATE_FORM),
-        ("/spec/nodeTaints/31/key", json!("-".repeat(253)), rules::TAINT_KEY_FORM),
+        ("/spec/machineTemplate/annotations", json!({ long_prefix: "" }), rules::TEMPLATE_FORMAT),
+        ("/spec/machineTemplate/annotations", json!({ "k".repeat(1_000_000): "" }), rules::TEMPLATE_FORMAT),
+        ("/spec/nodeTaints/31/key", json!("-".repeat(253)), rules::TAINT_KEY_FORMAT),
         ("/spec/nodeTaints/31/key", json!(key(253, 30)), rules::TAINT_UNIQUE),
     ];
     for (pointer, value, rule) in violations {
@@ -123,7 +123,7 @@ async fn largest_invalid_objects_are_rejected_for_their_violation() {
     }
     let mut manifest = largest_cron();
     manifest["spec"]["schedule"]["cron"] = "*".repeat(256).into();
-    dry_run(&test, &manifest).await.rejected_for(rules::CRON_FORM, "a long cron");
+    dry_run(&test, &manifest).await.rejected_for(rules::CRON_FORMAT, "a long cron");
     test.close().await;
 }
 

@@ -8,8 +8,8 @@ use fivespot_e2e::{TIMEOUT, repo_root};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{TestNamespace, Testbed, shared_with_crd};
 use fivespot_validation::admission;
-use fivespot_validation::document::{self, DocumentError};
-use fivespot_validation::validate::Judge;
+use fivespot_validation::manifest::{self, ManifestError};
+use fivespot_validation::validate::EnforcedBy;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use kube::Api;
 use kube::api::PostParams;
@@ -98,15 +98,15 @@ pub(crate) fn example(folder: &str, name: &str) -> Example {
     examples(folder).into_iter().find(|it| it.name == name).unwrap_or_else(|| panic!("{folder} has no {name}"))
 }
 
-/// The distinct rules that a manifest violates according to the offline validator, of one judge, in the policy's order.
-pub(crate) fn offline_violations(test: &TestNamespace, manifest: &Value, judge: Judge) -> Vec<String> {
+/// The distinct rules that a manifest violates according to the offline validator, enforced by one party, in the policy's order.
+pub(crate) fn offline_violations(test: &TestNamespace, manifest: &Value, enforced_by: EnforcedBy) -> Vec<String> {
     let mut manifest = manifest.clone();
     manifest["metadata"]["namespace"] = test.name.as_str().into();
-    let errors = document::judge(&fivespot_api::crd(), &manifest).err().unwrap_or_default();
+    let errors = manifest::validate(&fivespot_api::crd(), &manifest).err().unwrap_or_default();
     let mut rules: Vec<String> = Vec::new();
     for error in errors {
-        let DocumentError::Rule(error) = error else { panic!("the schema rejects it: {error}") };
-        if error.judge == judge && !rules.contains(&error.rule) {
+        let ManifestError::Rule(error) = error else { panic!("the schema rejects it: {error}") };
+        if error.enforced_by == enforced_by && !rules.contains(&error.rule) {
             rules.push(error.rule);
         }
     }

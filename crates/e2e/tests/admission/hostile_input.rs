@@ -1,6 +1,6 @@
 //! Hostile input: the policy reports exactly the rules that the offline validator reports.
 
-use fivespot_validation::validate::Judge;
+use fivespot_validation::validate::EnforcedBy;
 use serde_json::{Value, json};
 
 use crate::env::{env, offline_violations};
@@ -310,7 +310,7 @@ async fn policy_and_offline_validator_agree_on_hostile_input() {
     // Long enough for every entry of the schedule lists in every shape that uses it.
     for index in 0..4 * CRONS.len() {
         let manifest = manifest(index);
-        let offline = offline_violations(&test, &manifest, Judge::Policy);
+        let offline = offline_violations(&test, &manifest, EnforcedBy::Policy);
         let response = dry_run(&test, &manifest).await;
         assert_eq!(response.warnings, offline, "{manifest:#}");
         assert_eq!(response.rejected("a hostile object").rule(), Some(offline[0].as_str()), "{manifest:#}");

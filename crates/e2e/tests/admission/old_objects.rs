@@ -1,6 +1,6 @@
 //! Objects that are older than the policy: valid fields can be edited, and the object can be stopped and deleted.
 
-use fivespot_validation::validate::Judge;
+use fivespot_validation::validate::EnforcedBy;
 use serde_json::{Value, json};
 
 use crate::env::{Example, Purpose, env, example, examples, offline_violations};
@@ -73,7 +73,7 @@ async fn new_violation_is_rejected_and_fix_accepted() {
     // Each object gets the spec of the next one, which has another violation.
     for (old, other) in all.iter().zip(all.iter().cycle().skip(1)) {
         let stored = get(&test, &old.name).await.accepted(&old.name);
-        let offline = offline_violations(&test, &other.manifest, Judge::Policy);
+        let offline = offline_violations(&test, &other.manifest, EnforcedBy::Policy);
         let response = dry_run_spec(&test, &stored, &other.manifest["spec"]).await;
         response.rejected_for(&offline[0], &format!("{} as an edit of {}", other.name, old.name));
         dry_run_spec(&test, &stored, valid).await.accepted(&old.name);
@@ -97,7 +97,7 @@ async fn finalizer_can_be_removed_and_object_deleted() {
 async fn deletion_timestamp_does_not_bypass_the_policy() {
     let test = env().await.testbed.namespace("deletion timestamp").await;
     let invalid = example("invalid/policy", "inline-namespace-of-another");
-    let rule = &offline_violations(&test, &invalid.manifest, Judge::Policy)[0];
+    let rule = &offline_violations(&test, &invalid.manifest, EnforcedBy::Policy)[0];
     let with_deletion_timestamp = |object: &Value| {
         let mut object = object.clone();
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();

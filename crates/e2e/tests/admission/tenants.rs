@@ -1,7 +1,7 @@
 //! A tenant who may only create ScheduledMachines in one namespace tries to gain more.
 
 use fivespot_testbed::allow;
-use fivespot_validation::validate::rules;
+use fivespot_validation::rules;
 use serde_json::{Value, json};
 
 use crate::env::{env, example};

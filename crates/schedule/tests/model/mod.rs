@@ -1,18 +1,18 @@
-//! What a schedule means, in the plainest words that can be run: the wall clock is watched minute by minute.
+//! Reference model: evaluates a schedule by sampling the wall clock minute by minute.
 //!
-//! Nothing here comes from the crate under test. From the time library it takes what a wall clock shows at an instant,
-//! and the calendar.
+//! The model shares no code with the crate under test. From the time library it uses only the conversion of an instant to
+//! local time, and the calendar.
 
-#![allow(dead_code, reason = "each test binary uses its own part of the model")]
-#![allow(clippy::unwrap_used, reason = "tests write valid schedules, and a panic is how a test fails")]
+#![allow(dead_code, reason = "every test binary uses some of the functions")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
-/// A schedule as a user writes it.
+/// The text of a schedule.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct RawSchedule {
     pub(crate) days: Vec<String>,
     pub(crate) hours: Vec<String>,
     pub(crate) cron: Option<String>,
@@ -21,19 +21,19 @@ pub(crate) struct Written {
     pub(crate) overrides: Vec<(String, String, bool)>,
 }
 
-/// The wall clock of one place over some days, watched closely.
-pub(crate) struct Watched {
+/// Samples of the wall clock of a time zone over some days.
+pub(crate) struct SampledClock {
     zone: TimeZone,
-    ticks: Vec<Tick>,
+    samples: Vec<Sample>,
     first_day: i64,
     days: Vec<CalendarDay>,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Tick {
+pub(crate) struct Sample {
     pub(crate) at: i64,
-    /// Seconds since the wall clock showed 1970-01-01T00:00.
-    shown: i64,
+    /// The reading of the wall clock, in seconds since the reading 1970-01-01T00:00.
+    reading: i64,
 }
 
 #[derive(Clone, Copy)]
@@ -46,68 +46,68 @@ struct CalendarDay {
 const MINUTE: i64 = 60;
 const DAY: i64 = 86_400;
 
-/// How often the clock is compared with real time; no two transitions of any zone are this close.
-const GLANCE: i64 = 15 * MINUTE;
+/// Interval at which the offset is checked. No zone has two transitions within it.
+const CHECK_INTERVAL: i64 = 15 * MINUTE;
 
-/// No clock has been turned back by more than a day, and no window is longer than one.
+/// Time to sample before the span: no transition sets the clock back by more than a day, and no window is longer than one.
 const WARM_UP: i64 = 5 * DAY / 2;
 
-impl Watched {
-    /// Watches from some days before `from`, so that what began earlier is known.
+impl SampledClock {
+    /// Samples from [`WARM_UP`] before `from`, so that windows that opened earlier are known.
     pub(crate) fn new(zone: &TimeZone, from: i64, until: i64) -> Self {
-        let mut ticks = Vec::new();
-        let mut at = (from - WARM_UP).div_euclid(GLANCE) * GLANCE;
-        let mut shown = show(zone, at);
+        let mut samples = Vec::new();
+        let mut at = (from - WARM_UP).div_euclid(CHECK_INTERVAL) * CHECK_INTERVAL;
+        let mut reading = reading_at(zone, at);
         while at <= until {
-            let shown_next = show(zone, at + GLANCE);
-            if shown_next - shown == GLANCE {
-                // The clock runs steadily: every minute of ours is a tick, and every minute of the wall clock, which
-                // begins within ours where the offset has odd seconds.
-                let odd = shown.rem_euclid(MINUTE);
-                for into in (0..GLANCE).step_by(60) {
-                    ticks.push(Tick { at: at + into, shown: shown + into });
-                    if odd != 0 {
-                        let into = into + MINUTE - odd;
-                        ticks.push(Tick { at: at + into, shown: shown + into });
+            let next_reading = reading_at(zone, at + CHECK_INTERVAL);
+            if next_reading - reading == CHECK_INTERVAL {
+                // No transition: sample every minute of UTC, and every minute of the wall clock if the offset is not a
+                // whole number of minutes.
+                let seconds = reading.rem_euclid(MINUTE);
+                for offset in (0..CHECK_INTERVAL).step_by(60) {
+                    samples.push(Sample { at: at + offset, reading: reading + offset });
+                    if seconds != 0 {
+                        let offset = offset + MINUTE - seconds;
+                        samples.push(Sample { at: at + offset, reading: reading + offset });
                     }
                 }
             } else {
-                ticks.extend((at..at + GLANCE).map(|at| Tick { at, shown: show(zone, at) }));
+                samples.extend((at..at + CHECK_INTERVAL).map(|at| Sample { at, reading: reading_at(zone, at) }));
             }
-            at += GLANCE;
-            shown = shown_next;
+            at += CHECK_INTERVAL;
+            reading = next_reading;
         }
-        let shown = || ticks.iter().map(|tick| tick.shown.div_euclid(DAY));
-        let (first_day, last_day) = (shown().min().unwrap(), shown().max().unwrap());
+        let sampled_days = || samples.iter().map(|sample| sample.reading.div_euclid(DAY));
+        let (first_day, last_day) = (sampled_days().min().unwrap(), sampled_days().max().unwrap());
         let days = (first_day..=last_day).map(calendar_day).collect();
-        Self { zone: zone.clone(), ticks, first_day, days }
+        Self { zone: zone.clone(), samples, first_day, days }
     }
 
-    pub(crate) fn ticks(&self) -> &[Tick] {
-        &self.ticks
+    pub(crate) fn samples(&self) -> &[Sample] {
+        &self.samples
     }
 
-    fn day(&self, shown: i64) -> CalendarDay {
-        self.days[index(shown.div_euclid(DAY) - self.first_day)]
+    fn day(&self, reading: i64) -> CalendarDay {
+        self.days[index(reading.div_euclid(DAY) - self.first_day)]
     }
 }
 
-/// A schedule's meaning over the time that was watched.
-pub(crate) struct Meaning<'a> {
-    watched: &'a Watched,
+/// A schedule, evaluated over the sampled time.
+pub(crate) struct Model<'a> {
+    clock: &'a SampledClock,
     base: Base,
     /// Earlier entries first.
     overrides: Vec<(Timestamp, Timestamp, bool)>,
 }
 
 enum Base {
-    /// Open in these hours of the days that match.
+    /// Open during these hours of the matching days.
     Hours { days: DayChoice, hours: Vec<bool> },
-    /// Open for so long from each of these instants.
+    /// Open for `length` seconds from each of these instants.
     Firings { at: Vec<i64>, length: i64 },
 }
 
-/// Indexed as people count: January is 1, the first is 1, Sunday is 0.
+/// January is 1, the first day of a month is 1, Sunday is 0.
 struct DayChoice {
     months: Vec<bool>,
     month_days: Vec<bool>,
@@ -115,43 +115,41 @@ struct DayChoice {
     both: bool,
 }
 
-impl<'a> Meaning<'a> {
-    pub(crate) fn new(written: &Written, watched: &'a Watched) -> Self {
-        let base = match (&written.cron, &written.duration) {
+impl<'a> Model<'a> {
+    pub(crate) fn new(raw: &RawSchedule, clock: &'a SampledClock) -> Self {
+        let base = match (&raw.cron, &raw.duration) {
             (None, _) => Base::Hours {
                 days: DayChoice {
                     months: vec![true; 13],
                     month_days: vec![true; 32],
-                    weekdays: around(&written.days, 7, |day| WEEKDAYS.iter().position(|name| *name == day).unwrap()),
+                    weekdays: wrapping_set(&raw.days, 7, |day| WEEKDAYS.iter().position(|name| *name == day).unwrap()),
                     both: true,
                 },
-                hours: around(&written.hours, 24, |hour| hour.parse().unwrap()),
+                hours: wrapping_set(&raw.hours, 24, |hour| hour.parse().unwrap()),
             },
             (Some(cron), None) => {
                 let [_, hours, ..] = fields(cron);
                 Base::Hours { days: cron_days(cron), hours: cron_field(hours, 0, 23, &[]) }
             }
-            (Some(cron), Some(duration)) => Base::Firings { at: firings(cron, watched), length: length(duration) },
+            (Some(cron), Some(duration)) => Base::Firings { at: firings(cron, clock), length: length(duration) },
         };
-        let overrides = &written.overrides;
-        let overrides = overrides
-            .iter()
-            .map(|(from, until, active)| (edge(from, watched), edge(until, watched), *active))
-            .collect();
-        Self { watched, base, overrides }
+        let overrides = &raw.overrides;
+        let overrides =
+            overrides.iter().map(|(from, until, active)| (edge(from, clock), edge(until, clock), *active)).collect();
+        Self { clock, base, overrides }
     }
 
-    /// Whether the schedule is open at an instant that was watched.
+    /// Whether the schedule is open at an instant within the sampled time.
     pub(crate) fn is_open(&self, at: Timestamp) -> bool {
         let second = at.as_second() - i64::from(at.subsec_nanosecond() < 0);
         self.overridden(at)
-            .unwrap_or_else(|| self.base_is_open(Tick { at: second, shown: show(&self.watched.zone, second) }))
+            .unwrap_or_else(|| self.base_is_open(Sample { at: second, reading: reading_at(&self.clock.zone, second) }))
     }
 
-    /// Whether the schedule is open at a tick.
-    pub(crate) fn is_open_at(&self, tick: Tick) -> bool {
-        let overridden = if self.overrides.is_empty() { None } else { self.overridden(instant(tick.at)) };
-        overridden.unwrap_or_else(|| self.base_is_open(tick))
+    /// Whether the schedule is open at a sample.
+    pub(crate) fn is_open_at(&self, sample: Sample) -> bool {
+        let overridden = if self.overrides.is_empty() { None } else { self.overridden(instant(sample.at)) };
+        overridden.unwrap_or_else(|| self.base_is_open(sample))
     }
 
     fn overridden(&self, at: Timestamp) -> Option<bool> {
@@ -159,14 +157,14 @@ impl<'a> Meaning<'a> {
         self.overrides.iter().rev().find(covers).map(|(_, _, active)| *active)
     }
 
-    fn base_is_open(&self, tick: Tick) -> bool {
+    fn base_is_open(&self, sample: Sample) -> bool {
         match &self.base {
             Base::Hours { days, hours } => {
-                hours[index(tick.shown.rem_euclid(DAY) / 3600)] && days.contain(self.watched.day(tick.shown))
+                hours[index(sample.reading.rem_euclid(DAY) / 3600)] && days.contain(self.clock.day(sample.reading))
             }
             Base::Firings { at, length } => {
-                let earlier = &at[..at.partition_point(|firing| *firing <= tick.at)];
-                earlier.last().is_some_and(|last| tick.at < last + length)
+                let earlier = &at[..at.partition_point(|firing| *firing <= sample.at)];
+                earlier.last().is_some_and(|last| sample.at < last + length)
             }
         }
     }
@@ -180,24 +178,24 @@ impl DayChoice {
     }
 }
 
-/// The instants at which an expression fires: when the clock first shows the minute, or, if it skips the minute, when it
-/// has just skipped it.
-fn firings(cron: &str, watched: &Watched) -> Vec<i64> {
+/// The instants at which an expression fires: when the clock first shows the minute, or, if the minute is skipped, at the end
+/// of the gap.
+fn firings(cron: &str, clock: &SampledClock) -> Vec<i64> {
     let [minutes, hours, ..] = fields(cron);
     let minutes = cron_field(minutes, 0, 59, &[]);
     let hours = cron_field(hours, 0, 23, &[]);
     let days = cron_days(cron);
     let matches = |label: i64| {
         let of_day = index(label.rem_euclid(1440));
-        hours[of_day / 60] && minutes[of_day % 60] && days.contain(watched.day(label * MINUTE))
+        hours[of_day / 60] && minutes[of_day % 60] && days.contain(clock.day(label * MINUTE))
     };
-    let first_label = watched.first_day * 1440;
-    let mut seen = vec![false; watched.days.len() * 1440];
+    let first_label = clock.first_day * 1440;
+    let mut seen = vec![false; clock.days.len() * 1440];
     let mut fired = Vec::new();
-    for pair in watched.ticks.windows(2) {
+    for pair in clock.samples.windows(2) {
         let [before, now] = [pair[0], pair[1]];
-        // Every minute that begins after the reading before, up to the reading now.
-        for label in before.shown.div_euclid(MINUTE) + 1..=now.shown.div_euclid(MINUTE) {
+        // Every minute that starts after the previous reading, up to the current one.
+        for label in before.reading.div_euclid(MINUTE) + 1..=now.reading.div_euclid(MINUTE) {
             let seen = &mut seen[index(label - first_label)];
             if !*seen && matches(label) && fired.last() != Some(&now.at) {
                 fired.push(now.at);
@@ -208,17 +206,17 @@ fn firings(cron: &str, watched: &Watched) -> Vec<i64> {
     fired
 }
 
-pub(crate) fn edge(text: &str, watched: &Watched) -> Timestamp {
+pub(crate) fn edge(text: &str, clock: &SampledClock) -> Timestamp {
     if let Ok(instant) = text.parse() {
         return instant;
     }
     let date: Date = text.parse().unwrap();
     let midnight = seconds(date.at(0, 0, 0, 0));
-    if watched.ticks[0].shown >= midnight {
+    if clock.samples[0].reading >= midnight {
         return Timestamp::MIN;
     }
-    let reached = watched.ticks.iter().find(|tick| tick.shown >= midnight);
-    reached.map_or(Timestamp::MAX, |tick| instant(tick.at))
+    let reached = clock.samples.iter().find(|sample| sample.reading >= midnight);
+    reached.map_or(Timestamp::MAX, |sample| instant(sample.at))
 }
 
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -226,11 +224,11 @@ const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "au
 
 /// The hours of one entry of `hoursOfDay`.
 pub(crate) fn hours(entry: &str) -> Vec<bool> {
-    around(&[entry.to_owned()], 24, |hour| hour.parse().unwrap())
+    wrapping_set(&[entry.to_owned()], 24, |hour| hour.parse().unwrap())
 }
 
-/// Lists and ranges of values that go around; none at all means every value.
-fn around(entries: &[String], size: usize, value: impl Fn(&str) -> usize) -> Vec<bool> {
+/// Parses lists and ranges of values that wrap around. An empty list means every value.
+fn wrapping_set(entries: &[String], size: usize, value: impl Fn(&str) -> usize) -> Vec<bool> {
     let mut set = vec![entries.is_empty(); size];
     for part in entries.iter().flat_map(|entry| entry.split(',')) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -288,7 +286,7 @@ fn length(duration: &str) -> i64 {
         * [("s", 1), ("m", 60), ("h", 3600)].iter().find(|(name, _)| *name == unit).unwrap().1
 }
 
-fn show(zone: &TimeZone, at: i64) -> i64 {
+fn reading_at(zone: &TimeZone, at: i64) -> i64 {
     seconds(zone.to_datetime(instant(at)))
 }
 
@@ -300,8 +298,8 @@ fn index(number: i64) -> usize {
     number.try_into().unwrap()
 }
 
-fn seconds(shown: DateTime) -> i64 {
-    shown.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0)).as_secs()
+fn seconds(reading: DateTime) -> i64 {
+    reading.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0)).as_secs()
 }
 
 fn calendar_day(day: i64) -> CalendarDay {

@@ -1,31 +1,34 @@
-//! One rule of the policy.
+//! A rule of the policy.
 
-use super::field::Field;
+use super::spec_field::SpecField;
 
-/// What has to hold, and what is said where it does not.
+/// A condition on the spec, and the message for objects that violate it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What is said; it names the field.
     pub message: &'static str,
-    holds: String,
+    condition: String,
 }
 
 impl Rule {
-    /// A rule that is broken where `holds`, an expression over the variables of [`Field`], is false.
-    pub(super) fn new(message: &'static str, holds: impl Into<String>) -> Self {
-        Rule { message, holds: holds.into() }
+    /// Creates a rule that objects violate if `condition`, an expression over the variables of [`SpecField`], is false.
+    pub(super) fn new(message: &'static str, condition: impl Into<String>) -> Self {
+        Rule { message, condition: condition.into() }
     }
 
-    /// The fields it reads.
-    pub fn reads(&self) -> impl Iterator<Item = &'static Field> {
-        Field::ALL.iter().filter(|it| it.is_in(&self.holds))
+    /// The fields that the condition reads.
+    pub fn fields(&self) -> impl Iterator<Item = &'static SpecField> {
+        SpecField::ALL.iter().filter(|field| field.is_read_by(&self.condition))
     }
 
-    /// The expression of the policy: the rule holds, or an update touches none of the fields that it reads.
+    /// The expression of the policy: the condition holds, or an update changes none of the fields that it reads.
     pub fn expression(&self) -> String {
-        let kept: Vec<_> = self.reads().map(|it| format!("variables.{}", it.kept())).collect();
-        let kept = if let [only] = kept.as_slice() { only.clone() } else { format!("({})", kept.join(" && ")) };
-        format!("{kept} ||\n({})", self.holds)
+        let unchanged: Vec<_> =
+            self.fields().map(|field| format!("variables.{}", field.unchanged_variable())).collect();
+        let unchanged = match unchanged.as_slice() {
+            [only] => only.clone(),
+            several => format!("({})", several.join(" && ")),
+        };
+        format!("{unchanged} ||\n({})", self.condition)
     }
 }
 
@@ -34,19 +37,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_reads_what_it_names_and_nothing_that_merely_begins_alike() {
+    fn fields_are_matched_by_whole_name() {
         let rule =
             Rule::new("", "variables.cron.hasValue() || variables.daysOfWeekend != '' || variables.labels == {}");
-        let reads: Vec<_> = rule.reads().map(|it| it.name).collect();
-        assert_eq!(reads, ["cron", "labels"]);
+        let fields: Vec<_> = rule.fields().map(|field| field.name).collect();
+        assert_eq!(fields, ["cron", "labels"]);
     }
 
     #[test]
-    fn on_an_update_a_rule_is_asked_only_if_a_field_that_it_reads_has_changed() {
+    fn update_is_validated_only_if_a_field_changed() {
         let rule = Rule::new("", "variables.cron.hasValue() || size(variables.daysOfWeek) > 0");
         assert_eq!(
             rule.expression(),
-            "(variables.cronKept && variables.daysOfWeekKept) ||\n\
+            "(variables.cronUnchanged && variables.daysOfWeekUnchanged) ||\n\
              (variables.cron.hasValue() || size(variables.daysOfWeek) > 0)"
         );
     }

@@ -1,15 +1,15 @@
 //! `spec.clusterName`.
 
-use super::{Findings, rules};
-use crate::names;
+use super::ErrorList;
+use crate::{names, rules};
 
-pub(super) fn check(name: &str, findings: &mut Findings) -> Option<String> {
+pub(super) fn check(name: &str, errors: &mut ErrorList) -> Option<String> {
     if name.is_empty() {
-        findings.add("spec.clusterName", rules::CLUSTER_NAME_EMPTY, None);
+        errors.add("spec.clusterName", rules::CLUSTER_NAME_EMPTY, None);
         return None;
     }
     if !names::is_label_value(name) {
-        findings.add("spec.clusterName", rules::CLUSTER_NAME_FORM, Some(format!("{name:?}")));
+        errors.add("spec.clusterName", rules::CLUSTER_NAME_FORMAT, Some(format!("{name:?}")));
         return None;
     }
     Some(name.to_owned())

@@ -3,18 +3,16 @@
 use fivespot_api::InlineObject;
 use serde_json::{Map, Value};
 
-use super::{Findings, rules::InlineRules};
+use super::ErrorList;
+use crate::rules::InlineRules;
 
-/// A provider's object that may be created: its group is allowed, its kind is one of a machine's own.
+/// A bootstrap or infrastructure object of an allowed group and kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderObject {
-    /// API group.
     pub group: String,
-    /// API version within the group.
     pub version: String,
-    /// Kind.
     pub kind: String,
-    /// The provider's spec, passed on as it is.
+    /// The spec, as defined by the provider.
     pub spec: Map<String, Value>,
 }
 
@@ -22,36 +20,36 @@ pub(super) fn check(
     rules: &InlineRules,
     object: &InlineObject,
     namespace: &str,
-    findings: &mut Findings,
+    errors: &mut ErrorList,
 ) -> Option<ProviderObject> {
-    let mark = findings.mark();
+    let checkpoint = errors.checkpoint();
     let field = |name: &str| format!("{}.{name}", rules.field);
 
     let parts = object.api_version.split_once('/');
     match parts {
-        None => findings.add(field("apiVersion"), rules.group_present, Some(format!("{:?}", object.api_version))),
+        None => errors.add(field("apiVersion"), rules.group_present, Some(format!("{:?}", object.api_version))),
         Some((group, version)) if !rules.groups.contains(&group) || !is_version(version) => {
-            findings.add(field("apiVersion"), rules.group_allowed, Some(format!("{:?}", object.api_version)));
+            errors.add(field("apiVersion"), rules.group_allowed, Some(format!("{:?}", object.api_version)));
         }
         Some(_) => {}
     }
     if object.kind.is_empty() {
-        findings.add(field("kind"), rules.kind_present, None);
-    } else if is_foreign_kind(&object.kind) {
-        findings.add(field("kind"), rules.kind_allowed, Some(format!("{:?}", object.kind)));
+        errors.add(field("kind"), rules.kind_present, None);
+    } else if is_forbidden_kind(&object.kind) {
+        errors.add(field("kind"), rules.kind_allowed, Some(format!("{:?}", object.kind)));
     }
     match object.namespace.as_deref() {
         None | Some("") => {}
         Some(own) if own == namespace => {}
         Some(other) => {
-            findings.add(field("namespace"), rules.namespace, Some(format!("{other:?} is not {namespace:?}")));
+            errors.add(field("namespace"), rules.namespace, Some(format!("found {other:?}, expected {namespace:?}")));
         }
     }
     if object.spec.contains_key("providerID") {
-        findings.add(field("spec.providerID"), rules.provider_id, None);
+        errors.add(field("spec.providerID"), rules.provider_id, None);
     }
 
-    let (group, version) = parts.filter(|_| findings.none_since(mark))?;
+    let (group, version) = parts.filter(|_| errors.none_since(checkpoint))?;
     Some(ProviderObject {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -60,12 +58,12 @@ pub(super) fn check(
     })
 }
 
-/// Kinds that are shared between machines, or that hand out credentials.
-fn is_foreign_kind(kind: &str) -> bool {
+/// Whether objects of the kind are shared between machines or contain credentials.
+fn is_forbidden_kind(kind: &str) -> bool {
     kind.ends_with("Template") || kind.ends_with("Cluster") || kind == "JoinTokenRequest"
 }
 
-/// `v1`, `v1beta2`: what can stand behind the slash of an apiVersion without being a path of its own.
+/// Whether the text is a version such as `v1` or `v1beta2`. Anything else could become part of a request path.
 fn is_version(text: &str) -> bool {
     let is_number = |it: &str| !it.is_empty() && it.chars().all(|c| c.is_ascii_digit());
     text.strip_prefix('v').is_some_and(|rest| {
@@ -81,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_a_version_and_never_a_path() {
+    fn versions() {
         for good in ["v1", "v1beta1", "v2alpha10"] {
             assert!(is_version(good), "{good}");
         }

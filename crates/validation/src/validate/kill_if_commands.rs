@@ -1,15 +1,16 @@
 //! `spec.killIfCommands`.
 
-use super::{Findings, rules};
+use super::ErrorList;
+use crate::rules;
 
-pub(super) fn check(commands: &[String], findings: &mut Findings) -> Option<Vec<String>> {
-    let mark = findings.mark();
+pub(super) fn check(commands: &[String], errors: &mut ErrorList) -> Option<Vec<String>> {
+    let checkpoint = errors.checkpoint();
     for (index, command) in commands.iter().enumerate() {
         let is_blank = command.chars().all(|it| it.is_ascii_whitespace());
         if is_blank || command.contains('\0') {
             let detail = Some(format!("killIfCommands[{index}]: {command:?}"));
-            findings.add(format!("spec.killIfCommands[{index}]"), rules::COMMAND_FORM, detail);
+            errors.add(format!("spec.killIfCommands[{index}]"), rules::COMMAND_FORMAT, detail);
         }
     }
-    findings.none_since(mark).then(|| commands.to_vec())
+    errors.none_since(checkpoint).then(|| commands.to_vec())
 }

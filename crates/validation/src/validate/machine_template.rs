@@ -1,42 +1,46 @@
-//! `spec.machineTemplate`: what a user may put on the Machine without taking it out of our hands.
+//! `spec.machineTemplate`.
 
 use fivespot_api::{MachineTemplate, keys};
 
-use super::{Findings, rules};
-use crate::names;
+use super::ErrorList;
+use crate::{names, rules};
 
-pub(super) fn check(template: Option<&MachineTemplate>, findings: &mut Findings) -> Option<MachineTemplate> {
+pub(super) fn check(template: Option<&MachineTemplate>, errors: &mut ErrorList) -> Option<MachineTemplate> {
     let Some(template) = template else { return Some(MachineTemplate::default()) };
-    let mark = findings.mark();
+    let checkpoint = errors.checkpoint();
     for (key, value) in &template.labels {
-        check_key("labels", key, findings);
+        check_key("labels", key, errors);
         if !names::is_label_value(value) {
-            findings.add(
+            errors.add(
                 format!("spec.machineTemplate.labels[{key}]"),
-                rules::TEMPLATE_FORM,
+                rules::TEMPLATE_FORMAT,
                 Some(format!("labels[{key}]: {value:?}")),
             );
         }
     }
     for key in template.annotations.keys() {
-        check_key("annotations", key, findings);
+        check_key("annotations", key, errors);
     }
     if let Some(version) = template.version.as_deref().filter(|it| !is_version(it)) {
-        findings.add("spec.machineTemplate.version", rules::TEMPLATE_VERSION, Some(format!("{version:?}")));
+        errors.add("spec.machineTemplate.version", rules::TEMPLATE_VERSION, Some(format!("{version:?}")));
     }
-    findings.none_since(mark).then(|| template.clone())
+    errors.none_since(checkpoint).then(|| template.clone())
 }
 
-fn check_key(list: &str, key: &str, findings: &mut Findings) {
-    let allowed_below = list == "labels" && names::belongs_to(key, keys::NODE_LABEL_PREFIX);
-    let is_reserved = !allowed_below && keys::RESERVED_PREFIXES.iter().any(|owner| names::belongs_to(key, owner));
-    let broken = [(!names::is_qualified_name(key), rules::TEMPLATE_FORM), (is_reserved, rules::TEMPLATE_RESERVED)];
-    for (_, rule) in broken.into_iter().filter(|(is_broken, _)| *is_broken) {
-        findings.add(format!("spec.machineTemplate.{list}[{key}]"), rule, Some(format!("{list}[{key}]")));
+fn check_key(map: &str, key: &str, errors: &mut ErrorList) {
+    let is_copied_to_node = map == "labels" && names::belongs_to(key, keys::NODE_LABEL_PREFIX);
+    let is_reserved = keys::RESERVED_PREFIXES.iter().any(|domain| names::belongs_to(key, domain));
+    let mut reject =
+        |rule: &str| errors.add(format!("spec.machineTemplate.{map}[{key}]"), rule, Some(format!("{map}[{key}]")));
+    if !names::is_qualified_name(key) {
+        reject(rules::TEMPLATE_FORMAT);
+    }
+    if is_reserved && !is_copied_to_node {
+        reject(rules::TEMPLATE_RESERVED);
     }
 }
 
-/// `v1.33.2`, with or without the `v`, and whatever a distribution appends (`v1.30.0+k0s.0`).
+/// Whether the text is a version such as `v1.33.2` or `1.33.2`, with an optional suffix (`v1.30.0+k0s.0`).
 fn is_version(text: &str) -> bool {
     let mut parts = text.strip_prefix('v').unwrap_or(text).splitn(3, '.');
     let is_number =
@@ -54,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_what_cluster_api_takes() {
+    fn versions() {
         for good in ["v1.33.2", "1.33.2", "v1.30.0+k0s.0", "v1.30.0-rc.1"] {
             assert!(is_version(good), "{good}");
         }
