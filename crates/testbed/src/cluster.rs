@@ -14,7 +14,7 @@ use crate::provider::Provider;
 use crate::provider::kinds::{K0SMOTRON_CONTROL_PLANE, ProviderKind, REMOTE_CLUSTER};
 use crate::wait::try_eventually;
 
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Creates the Cluster `name` and waits until Cluster API reports its infrastructure as provisioned and its control plane
 /// as initialized. Its machines join `workload`.
@@ -60,7 +60,7 @@ pub(crate) async fn create(
         "controlPlaneRef": reference(&K0SMOTRON_CONTROL_PLANE),
     } }));
     let clusters = namespace.dynamic_api(&core_kind("Cluster"));
-    clusters.create(&create, &cluster).await.map_err(cannot_create("the Cluster"))?;
+    clusters.create(&create, &cluster).await.map_err(StartError::api(format!("create Cluster {name}")))?;
     await_initialized(&clusters, name).await
 }
 
@@ -73,7 +73,7 @@ pub(crate) enum Workload<'a> {
 
 async fn await_initialized(clusters: &Api<DynamicObject>, name: &str) -> Result<(), StartError> {
     let what = format!("Cluster {name} is initialized");
-    try_eventually(&what, READY_WITHIN, async || {
+    try_eventually(&what, READY_TIMEOUT, async || {
         let cluster = clusters.get(name).await.map_err(|error| json!(error.to_string()))?;
         let status = &cluster.data["status"];
         let is_set = |flag: &str| status["initialization"][flag] == json!(true);
