@@ -13,7 +13,7 @@ pub const SCHEDULED_MACHINE_LABEL: &str = "5spot.finos.org/scheduled-machine";
 /// Annotation of every child: the uid of its ScheduledMachine. It identifies the owner even if the ownerReference was removed.
 pub const OWNER_UID_ANNOTATION: &str = "5spot.finos.org/owner-uid";
 /// Annotation of every child: a hash of the spec that the child was created from. It differs if the spec was edited since.
-pub const MADE_FROM_ANNOTATION: &str = "5spot.finos.org/made-from";
+pub const SPEC_HASH_ANNOTATION: &str = "5spot.finos.org/spec-hash";
 
 /// Node label that selects the Node for the DaemonSet of the reclaim agent.
 pub const RECLAIM_AGENT_LABEL: &str = "5spot.finos.org/reclaim-agent";

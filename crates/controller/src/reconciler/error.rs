@@ -127,11 +127,11 @@ impl ReconcileError {
     /// Label `error_type` of the metric `errors_total`; one of [`ERROR_TYPES`](crate::runtime::metrics::ERROR_TYPES).
     pub(crate) fn metric_label(&self) -> &'static str {
         match self.class() {
-            Some(FailureClass::Conflict) => "stale",
-            Some(FailureClass::Transient) => "unavailable",
+            Some(FailureClass::Conflict) => "conflict",
+            Some(FailureClass::Transient) => "transient",
             Some(FailureClass::Rejected) if self.references().is_some() => "reference",
-            Some(FailureClass::Rejected) => "refused",
-            None => "stopping",
+            Some(FailureClass::Rejected) => "rejected",
+            None => "shutdown",
         }
     }
 

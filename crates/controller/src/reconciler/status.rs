@@ -26,7 +26,7 @@ pub(super) async fn report(scope: &mut Scope<'_>, plan: &Plan) -> Result<(), Rec
     if !scope.finalizer_removed {
         store(scope, &plan.status).await?;
     } else if scope.object.status.as_ref().is_some_and(is_reclaiming) {
-        scope.context.metrics.record_reclaim("finished");
+        scope.context.metrics.record_reclaim("completed");
     }
     publish_stored(scope, plan);
     Ok(())
@@ -89,9 +89,9 @@ fn report_transition(scope: &Scope<'_>, before: &ScheduledMachineStatus, after: 
         match event.reason {
             Reason::KillSwitchActivated => metrics.record_kill_switch_activation(),
             Reason::EmergencyReclaim => {
-                metrics.record_reclaim("begun");
+                metrics.record_reclaim("started");
                 if was_reclaimed_recently(before, scope.now) {
-                    metrics.record_reclaim("again");
+                    metrics.record_reclaim("repeated");
                 }
             }
             _ => {}
@@ -99,7 +99,7 @@ fn report_transition(scope: &Scope<'_>, before: &ScheduledMachineStatus, after: 
         publish(scope, &event);
     }
     if is_reclaiming(before) && !is_reclaiming(after) {
-        metrics.record_reclaim("finished");
+        metrics.record_reclaim("completed");
     }
     if let Some(lateness) = boundary_lateness(before, after, scope.now) {
         metrics.record_boundary_lateness(lateness);

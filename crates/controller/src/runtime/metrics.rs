@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use crate::runtime::workqueue::Key;
 
 /// The values of the label `error_type`.
-pub(crate) const ERROR_TYPES: [&str; 5] = ["stale", "unavailable", "reference", "refused", "stopping"];
+pub(crate) const ERROR_TYPES: [&str; 5] = ["conflict", "transient", "reference", "rejected", "shutdown"];
 
 pub(crate) struct Metrics {
     registry: Registry,
@@ -149,7 +149,7 @@ impl Metrics {
         }
         for (family, results) in [
             (&self.evaluations, &["ok", "invalid"][..]),
-            (&self.reclaims, &["begun", "again", "finished"]),
+            (&self.reclaims, &["started", "repeated", "completed"]),
             (&self.drains, &["drained", "timed_out"]),
             (&self.evictions, &["evicted", "gone", "blocked", "failed"]),
         ] {

@@ -37,9 +37,9 @@ async fn wait_until_reclaimed(sm: &TestMachine<'_>) -> ScheduledMachineStatus {
     status
 }
 
-/// Waits until the metrics show this many reclaims: begun, begun again within an hour, and finished.
+/// Waits until the metrics show this many reclaims: started, repeated within an hour, and completed.
 async fn wait_for_reclaim_counts(controller: &Controller, counts: [u8; 3]) {
-    let lines: Vec<String> = ["begun", "again", "finished"]
+    let lines: Vec<String> = ["started", "repeated", "completed"]
         .iter()
         .zip(counts)
         .map(|(result, count)| format!("fivespot_emergency_reclaims_total{{result=\"{result}\"}} {count}"))

@@ -101,7 +101,7 @@ fn metadata(owner: Owner<'_>, spec: &ValidSpec, name: &str) -> Value {
         },
         "annotations": {
             keys::OWNER_UID_ANNOTATION: owner.uid,
-            keys::MADE_FROM_ANNOTATION: fingerprint(spec),
+            keys::SPEC_HASH_ANNOTATION: fingerprint(spec),
         },
         "ownerReferences": [{
             "apiVersion": format!("{}/{}", keys::GROUP, keys::VERSION),

@@ -89,7 +89,7 @@ async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Chil
         uid: object.uid().unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.is_some(),
         adopted_by: adopted_by(&object),
-        fingerprint: object.annotations().get(keys::MADE_FROM_ANNOTATION).cloned(),
+        fingerprint: object.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
     }))
 }
 

@@ -91,7 +91,7 @@ fn machine_child(machine: &Machine, uid: &str) -> Child<observed::Machine> {
         health: health(machine),
         node: node_name(machine),
         provider_id: machine.spec.provider_id.clone(),
-        fingerprint: machine.annotations().get(keys::MADE_FROM_ANNOTATION).cloned(),
+        fingerprint: machine.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
         created_at: machine.creation_timestamp().map(|it| it.0),
         live: false,
     })
