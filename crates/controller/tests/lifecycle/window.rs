@@ -77,6 +77,7 @@ async fn machine_follows_its_window() {
 
     let transitions = [Phase::Inactive, Phase::Pending, Phase::Active, Phase::ShuttingDown, Phase::Inactive];
     wait_for("all phases are recorded", async || phases.transitions("desk-01") == transitions).await;
+    // The log has one line per phase change.
     for change in transitions.windows(2) {
         let (from, to) = (change[0].as_str(), change[1].as_str());
         let object = format!("{}/desk-01", ns.name);
