@@ -15,7 +15,6 @@
 //! API. Run `cargo xtask gen` after changing one.
 
 #![warn(missing_docs)]
-#![warn(missing_docs)]
 
 pub mod conditions;
 mod crd;
