@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::capi::{ServedApi, served_api};
 use crate::clusters::{ConnectionDeps, WorkloadClusters};
 use crate::config::Config;
-use crate::reconciler::{self, Context, Parts, Requeue, is_urgent, triggers};
+use crate::reconciler::{self, Context, Parts, Requeue, triggers};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::client::client;
 use crate::runtime::events::EventPublisher;
@@ -134,7 +134,7 @@ fn placement(context: &Context, key: &Key) -> Placement {
     let object = context.objects.get(&key.namespace, &key.name);
     object.map_or_else(Placement::default, |object| Placement {
         lane: format!("{}/{}", key.namespace, object.spec.cluster_name),
-        urgent: is_urgent(context, key, &object),
+        urgent: context.is_urgent(key, &object),
         priority: object.spec.priority,
     })
 }

@@ -191,12 +191,19 @@ pub enum Absence {
     NotFound { name: String },
     #[error("Node {name} has providerID {}, expected {}", quoted(found.as_ref()), quoted(expected.as_ref()))]
     ProviderIdMismatch { name: String, found: Option<String>, expected: Option<String> },
-    #[error("providerID {provider_id:?} of Node {name} is claimed by more than one Machine")]
+    #[error("providerID {} of Node {name} is claimed by more than one Machine", quoted(Some(provider_id)))]
     ClaimedTwice { name: String, provider_id: String },
 }
 
+/// The server of a kubeconfig decides what a Node says, and the text ends up in the status.
+const MAX_PROVIDER_ID_CHARS: usize = 200;
+
 fn quoted(provider_id: Option<&String>) -> String {
-    provider_id.map_or_else(|| "none".to_owned(), |id| format!("{id:?}"))
+    let Some(id) = provider_id else { return "none".to_owned() };
+    match id.char_indices().nth(MAX_PROVIDER_ID_CHARS) {
+        Some((end, _)) => format!("{:?}…", &id[..end]),
+        None => format!("{id:?}"),
+    }
 }
 
 /// The Node of the Machine, as far as a decision depends on it.
@@ -357,5 +364,7 @@ mod tests {
         };
         assert_eq!(mismatch(Some("a")), "Node desk-01 has providerID \"a\", expected \"b\"");
         assert_eq!(mismatch(None), "Node desk-01 has providerID none, expected \"b\"");
+        let forged = mismatch(Some(&"é".repeat(1_000_000)));
+        assert!(forged.chars().count() < 300 && forged.ends_with("expected \"b\""), "{forged}");
     }
 }

@@ -77,6 +77,10 @@ impl KindResolver {
             resolved => return resolved,
         }
         let Some((group, _)) = reference.api_version.split_once('/') else { return Err(not_found(reference)) };
+        let is_match = |resource: &&ApiResource| resource.group == group && resource.kind == reference.kind;
+        if let Some(resource) = self.resolved.lock().values().find(is_match) {
+            return Ok(resource.clone());
+        }
         let operation = Operation::new("discover", format!("kind {} in any version of {group}", reference.kind));
         let group = match send(MANAGEMENT_TIMEOUT, operation, discovery::group(&self.client, group)).await {
             Ok(group) => group,
@@ -87,7 +91,9 @@ impl KindResolver {
         let mut resources = group.resources_by_stability().into_iter();
         let found =
             resources.find(|(resource, capabilities)| resource.kind == reference.kind && is_namespaced(capabilities));
-        found.map(|(resource, _)| resource).ok_or_else(|| not_found(reference))
+        let Some((resource, _)) = found else { return Err(not_found(reference)) };
+        self.resolved.lock().insert((resource.api_version.clone(), resource.kind.clone()), resource.clone());
+        Ok(resource)
     }
 
     /// Drops a kind that is no longer served from the cache.

@@ -110,6 +110,11 @@ impl Machine {
         self.status.conditions.retain(|condition| condition.type_ == OWNER_REMEDIATED);
     }
 
+    /// Name of the Node in `status.nodeRef`.
+    pub(crate) fn node_name(&self) -> Option<String> {
+        self.status.node_ref.as_ref().map(|node| node.name.clone()).filter(|name| !name.is_empty())
+    }
+
     /// Why the Machine has to be replaced, if it has to.
     pub(crate) fn failure(&self) -> Option<String> {
         let status = &self.status;

@@ -26,6 +26,7 @@ pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
 use connection::{ClusterConnection, ConnectionState};
 pub(crate) use connection::{ClusterKey, ConnectionDeps};
 use nodes::NodeCache;
+pub(crate) use nodes::has_reclaim_request;
 
 /// All workload clusters in use.
 pub(crate) struct WorkloadClusters {

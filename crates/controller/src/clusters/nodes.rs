@@ -194,3 +194,7 @@ fn trim(node: &mut Node) {
         NodeStatus { conditions: Some(ready), ..NodeStatus::default() }
     });
 }
+/// Whether the agent requests the machine. Only the literal value counts.
+pub(crate) fn has_reclaim_request(node: &Node) -> bool {
+    node.annotations().get(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED)
+}

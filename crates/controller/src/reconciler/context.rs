@@ -3,20 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fivespot_api::ScheduledMachine;
+use fivespot_api::{Phase, ScheduledMachine};
 use fivespot_planner::retry::RetryState;
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::error::ReconcileError;
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
-use crate::clusters::WorkloadClusters;
+use crate::clusters::{WorkloadClusters, has_reclaim_request};
 use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::metrics::Metrics;
-use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) struct Context {
@@ -82,26 +80,9 @@ impl Context {
         );
     }
 
-    /// The latest known state of an object. After a write with an unknown outcome it is read from the API server: a cache
-    /// that does not have that write yet could show an intent that has been dropped.
-    pub(crate) async fn latest(&self, key: &Key) -> Result<Option<Arc<ScheduledMachine>>, ReconcileError> {
-        if self.uncertain.lock().contains(key) {
-            let objects: Api<ScheduledMachine> = Api::namespaced(self.client.clone(), &key.namespace);
-            let operation = Operation::new("read", format!("ScheduledMachine {key}"));
-            match send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&key.name)).await? {
-                Some(mut object) => {
-                    object.metadata.managed_fields = None;
-                    self.count_phase(&self.objects.apply_read(object));
-                }
-                None => {
-                    if let Some(cached) = self.objects.get(&key.namespace, &key.name) {
-                        self.count_phase(&self.objects.mark_deleted(&cached));
-                    }
-                }
-            }
-            self.mark_certain(key);
-        }
-        Ok(self.objects.get(&key.namespace, &key.name))
+    /// Whether the outcome of the last write to this object is unknown.
+    pub(super) fn is_uncertain(&self, key: &Key) -> bool {
+        self.uncertain.lock().contains(key)
     }
 
     /// The outcome of a write to this object is unknown.
@@ -109,7 +90,7 @@ impl Context {
         self.uncertain.lock().insert(key.clone());
     }
 
-    fn mark_certain(&self, key: &Key) {
+    pub(super) fn mark_certain(&self, key: &Key) {
         self.uncertain.lock().remove(key);
     }
 
@@ -137,6 +118,22 @@ impl Context {
                 self.metrics.recount_phases(self.objects.all().iter().filter_map(|object| phase(object)));
             }
         }
+    }
+
+    /// Whether an owner or an administrator waits for the machine to be removed. Urgency decides the order of reconciles and
+    /// how soon one is retried, never what it does.
+    pub(crate) fn is_urgent(&self, key: &Key, object: &ScheduledMachine) -> bool {
+        let status = object.status.as_ref();
+        let killed = object.spec.kill_switch && status.and_then(|status| status.phase) != Some(Phase::Terminated);
+        let reclaiming = status.and_then(|status| status.reclaim.as_ref()).is_some_and(|reclaim| reclaim.in_progress);
+        killed || reclaiming || self.is_reclaim_requested(key, object).unwrap_or_default()
+    }
+
+    fn is_reclaim_requested(&self, key: &Key, object: &ScheduledMachine) -> Option<bool> {
+        object.spec.kill_if_commands.as_ref().filter(|commands| !commands.is_empty())?;
+        let node_name = self.machines.get(key)?.node_name()?;
+        let node = self.workload_clusters.client_for(key)?.cached_node(&node_name)?;
+        Some(has_reclaim_request(&node))
     }
 
     /// Drops everything that is kept about a deleted object.

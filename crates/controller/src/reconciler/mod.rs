@@ -1,29 +1,32 @@
-//! One reconcile of one ScheduledMachine: observe, validate, decide, execute, report.
+//! One reconcile of one ScheduledMachine: validate, observe, decide, execute, report.
 //!
-//! All decisions are made in `fivespot-planner`, which has no client. All reads are in [`observe`], all writes in
-//! [`execute`] and [`status`]; [`triggers`] says which watch event reconciles which object.
+//! All decisions are made in `fivespot-planner`, which has no client. Everything that a decision depends on is read in
+//! [`observe`]. All writes are in [`execute`] and [`status`]; a write reads again only to resolve its own conflict.
+//! [`triggers`] says which watch event reconciles which object.
 
 mod context;
 mod error;
 mod execute;
 mod observe;
-mod scope;
 mod status;
 pub(crate) mod triggers;
-mod urgency;
+mod write;
 
 use std::time::Duration;
 
+use fivespot_api::ScheduledMachine;
 use fivespot_planner::decide::decide;
+use fivespot_planner::input::{DecisionInput, RequestedState};
+use fivespot_planner::observed::Observed;
 use fivespot_planner::plan::{Decision, Plan, Step};
-use fivespot_planner::retry::{MAX_FORCE_REMOVAL_BACKOFF, RetryDecision, RetryState};
+use fivespot_planner::retry::{FailureClass, MAX_FORCE_REMOVAL_BACKOFF, RetryDecision, RetryState};
+use fivespot_planner::status::Outcome;
+use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
 use tracing::{debug, field, warn};
 
 pub(crate) use context::{Context, Parts};
 pub(crate) use error::ReconcileError;
-use scope::Scope;
-pub(crate) use urgency::is_urgent;
 
 use crate::runtime::workqueue::Key;
 
@@ -45,7 +48,44 @@ impl Requeue {
     }
 }
 
-/// How far a reconcile got; its failure is reported and retried with this.
+/// Everything that belongs to one reconcile: what was read, what is decided from, and what has been done so far.
+struct Scope<'a> {
+    context: &'a Context,
+    key: &'a Key,
+    /// The object that the decision is made from, or the result of the last write to it in this reconcile. Every write to it
+    /// carries its `resourceVersion`, so a concurrent edit wins.
+    object: ScheduledMachine,
+    requested: RequestedState,
+    spec: Result<ValidSpec, SpecErrors>,
+    observed: Observed,
+    /// Time of this reconcile, read once.
+    now: Timestamp,
+    outcome: Outcome,
+    /// The finalizer was removed, so the object no longer exists.
+    finalizer_removed: bool,
+    /// Every step was attempted: only best-effort steps can have failed.
+    all_steps_attempted: bool,
+    best_effort_failures: Vec<BestEffortFailure>,
+}
+
+/// A step that failed and that no other step depends on.
+struct BestEffortFailure {
+    step: Step,
+    error: ReconcileError,
+}
+
+impl Scope<'_> {
+    fn input(&self) -> DecisionInput<'_> {
+        DecisionInput { requested: &self.requested, spec: self.spec.as_ref(), observed: &self.observed, now: self.now }
+    }
+
+    /// Whether the plan was executed except for best-effort steps.
+    fn only_best_effort_failed(&self) -> bool {
+        self.all_steps_attempted && !self.best_effort_failures.is_empty()
+    }
+}
+
+/// How far a reconcile got; [`handle_error`] reports and retries with this.
 struct Attempt<'a> {
     retry: RetryState,
     scope: Option<Scope<'a>>,
@@ -76,16 +116,31 @@ async fn reconcile<'a>(
     key: &'a Key,
     attempt: &mut Attempt<'a>,
 ) -> Result<Requeue, ReconcileError> {
-    let Some(object) = context.latest(key).await? else {
+    let Some(object) = observe::latest(context, key).await? else {
         context.forget(key);
         return Ok(Requeue::Never);
     };
-    let Attempt { retry, scope, plan } = attempt;
-    let scope = scope.insert(Scope::new(context, key, &object, Timestamp::now()));
     tracing::Span::current().record("generation", object.metadata.generation);
-    context.metrics.record_schedule_evaluation(if scope.spec.is_ok() { "ok" } else { "invalid" });
-    retry.observe(&mut scope.observed, object.metadata.generation, scope.now);
-    let plan = plan.insert(plan_with_reads(scope, retry).await?);
+    let Attempt { retry, scope, plan } = attempt;
+    let now = Timestamp::now();
+    let spec = validate(&object.spec, &key.namespace, Standard::Stored);
+    context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
+    let mut observed = observe::from_caches(context, key, &object, spec.as_ref().ok());
+    retry.observe(&mut observed, object.metadata.generation, now);
+    let scope = scope.insert(Scope {
+        context,
+        key,
+        requested: RequestedState::of(&object),
+        object: ScheduledMachine::clone(&object),
+        spec,
+        observed,
+        now,
+        outcome: Outcome::default(),
+        finalizer_removed: false,
+        all_steps_attempted: false,
+        best_effort_failures: Vec::new(),
+    });
+    let plan = plan.insert(decide_with_reads(scope, retry).await?);
     debug!(?plan, "Decided");
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
         return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));
@@ -97,7 +152,7 @@ async fn reconcile<'a>(
 }
 
 /// Decides, and reads from API servers what the decision depends on.
-async fn plan_with_reads(scope: &mut Scope<'_>, retry: &mut RetryState) -> Result<Plan, ReconcileError> {
+async fn decide_with_reads(scope: &mut Scope<'_>, retry: &mut RetryState) -> Result<Plan, ReconcileError> {
     let mut reads = Vec::new();
     loop {
         retry.count_pods(&mut scope.observed);
@@ -118,23 +173,23 @@ async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attem
     let Some(class) = error.class() else { return Requeue::After(MAX_REQUEUE) };
     let Attempt { retry, scope, plan } = attempt;
     let Some(scope) = scope else {
-        // The object could not be read, so its status cannot be written either.
+        // The object could not be read, so its status cannot be written either. Whatever the cause, the read is retried soon.
         let now = Timestamp::now();
-        let retry_at = match retry.failed(&[], class, now) {
+        let retry_at = match retry.failed(&[], FailureClass::Transient, now) {
             RetryDecision::Retry(at) => at,
             RetryDecision::Report(at) => {
                 warn!(%error, "Reconcile failed");
                 at
             }
         };
-        let is_urgent = context.objects.get(&key.namespace, &key.name).is_some_and(|it| is_urgent(context, key, &it));
+        let is_urgent = context.objects.get(&key.namespace, &key.name).is_some_and(|it| context.is_urgent(key, &it));
         let max = if is_urgent { MAX_FORCE_REMOVAL_BACKOFF.unsigned_abs() } else { MAX_REQUEUE };
         return match Requeue::at(Some(retry_at), now) {
             Requeue::After(after) => Requeue::After(after.min(max)),
             Requeue::Never => Requeue::Never,
         };
     };
-    // The boundary of a window or the end of a drain is not slept through.
+    // Do not back off past the next boundary or the drain deadline.
     let wake_at = plan.as_ref().map_or_else(|| scope.input().next_boundary(), |plan| plan.wake_at);
     let due = next_due(wake_at, scope.now);
     let retry_at = match retry.failed(&attempted_steps(scope, plan.as_ref()), class, scope.now) {

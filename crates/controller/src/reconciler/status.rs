@@ -9,11 +9,14 @@ use fivespot_planner::observed::Pods;
 use fivespot_planner::plan::{Action, DesiredStatus, ForceRemoval, Plan, Step};
 use fivespot_planner::status::{Failure, Purpose, StatusContext, compute, merge_patch, transitions};
 use jiff::{SignedDuration, Timestamp};
+use kube::api::Patch;
 use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use super::Scope;
 use super::error::ReconcileError;
-use super::scope::Scope;
+use super::write::patch_params;
+use crate::runtime::request::Operation;
 
 /// Reports a plan that was executed. If a best-effort step failed, that is the error of the reconcile.
 pub(super) async fn report(scope: &mut Scope<'_>, plan: &Plan) -> Result<(), ReconcileError> {
@@ -78,8 +81,19 @@ pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Res
     };
     let after = compute(context, &scope.input(), desired, &scope.outcome);
     let Some(patch) = merge_patch(&value(&before), &value(&after)) else { return Ok(()) };
-    scope.patch_status(patch).await?;
+    patch_status(scope, patch).await?;
     report_transition(scope, &before, &after);
+    Ok(())
+}
+
+/// Sends the patch, with the `resourceVersion` that was decided from.
+async fn patch_status(scope: &mut Scope<'_>, patch: Value) -> Result<(), ReconcileError> {
+    let operation = Operation::new("patch", format!("status of ScheduledMachine {}", scope.key));
+    let (api, patch) = (scope.api(), scope.with_resource_version(json!({ "status": patch })));
+    let (params, patch) = (patch_params(), Patch::Merge(&patch));
+    let result = scope.write(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
+    scope.apply_response(result)?;
+    debug!("Patched status");
     Ok(())
 }
 

@@ -9,18 +9,19 @@ const JITTER: f64 = 0.2;
 
 /// Delays that double from `first` to `max`, with jitter.
 ///
-/// It starts over by itself once no delay was needed for a while: success needs no report.
+/// It starts over after an attempt that lasted at least `max`; callers need not report success.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
     max: Duration,
     next: Duration,
-    last_at: Option<Instant>,
+    /// When the last delay ended and the last attempt began.
+    attempt_at: Option<Instant>,
 }
 
 impl Backoff {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
-        Backoff { first, max, next: first, last_at: None }
+        Backoff { first, max, next: first, attempt_at: None }
     }
 
     /// For watches: an API server that is back is noticed within seconds.
@@ -31,14 +32,14 @@ impl Backoff {
     /// The delay before the next attempt.
     pub(crate) fn delay(&mut self) -> Duration {
         let now = Instant::now();
-        let reset_after = self.max * 2 + Duration::from_mins(1);
-        if self.last_at.is_some_and(|last_at| now.duration_since(last_at) > reset_after) {
+        if self.attempt_at.is_some_and(|attempt_at| now.saturating_duration_since(attempt_at) >= self.max) {
             self.next = self.first;
         }
-        self.last_at = Some(now);
-        let delay = self.next.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
+        let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
+        let delay = self.next.mul_f64(jitter).min(self.max);
         self.next = (self.next * 2).min(self.max);
-        delay.min(self.max)
+        self.attempt_at = Some(now + delay);
+        delay
     }
 }
 
@@ -79,14 +80,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn starts_over_after_a_while_without_delays() {
+    async fn starts_over_after_a_long_attempt() {
         let mut backoff = Backoff::new(FIRST, MAX);
         let reached = backoff.by_ref().nth(9).unwrap();
         assert!(is_near(reached, MAX), "{reached:?}");
-        tokio::time::advance(MAX * 2 + Duration::from_mins(1)).await;
+        tokio::time::advance(reached + MAX - Duration::from_millis(1)).await;
         let delay = backoff.delay();
         assert!(is_near(delay, MAX), "{delay:?}");
-        tokio::time::advance(MAX * 2 + Duration::from_secs(61)).await;
+        tokio::time::advance(delay + MAX).await;
         let delay = backoff.delay();
         assert!(is_near(delay, FIRST), "{delay:?}");
     }

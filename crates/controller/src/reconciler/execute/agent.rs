@@ -13,11 +13,11 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info};
 
-use super::{delete_uid, patch_params, post_params};
 use crate::clusters::WorkloadClient;
 use crate::clusters::{AgentConfigState, has_agent_label};
+use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
-use crate::reconciler::scope::Scope;
+use crate::reconciler::write::{delete_uid, patch_params, post_params};
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {

@@ -9,10 +9,10 @@ use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 use tracing::{debug, info};
 
-use super::{delete_uid, post_params};
 use crate::capi::{Machine, is_owned_by};
+use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
-use crate::reconciler::scope::Scope;
+use crate::reconciler::write::{delete_uid, post_params};
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {

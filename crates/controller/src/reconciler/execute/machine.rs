@@ -7,10 +7,10 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use super::{delete_uid, patch_params};
 use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine};
+use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
-use crate::reconciler::scope::Scope;
+use crate::reconciler::write::{delete_uid, patch_params};
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {

@@ -1,4 +1,4 @@
-//! Every write of a plan, in order. The first failure ends the reconcile, except that of a best-effort step.
+//! Every write of a plan except the status, in order. The first failure ends the reconcile, except that of a best-effort step.
 
 mod agent;
 mod children;
@@ -10,14 +10,11 @@ mod pods;
 
 use fivespot_planner::plan::{Action, ForceRemoval, Step};
 use futures::FutureExt as _;
-use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use tracing::debug;
 
 use super::error::ReconcileError;
-use super::scope::{BestEffortFailure, Scope};
 use super::status;
-use crate::clusters::WorkloadClient;
-use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use super::{BestEffortFailure, Scope};
 use concurrent::concurrently;
 
 /// Executes the steps of a plan.
@@ -87,46 +84,4 @@ async fn run_action(scope: &Scope<'_>, action: &Action) -> Result<(), ReconcileE
         Action::WithdrawAgent => scope.withdraw_agent().await,
         Action::ClearReclaimRequest => scope.clear_reclaim_request().await,
     }
-}
-
-impl Scope<'_> {
-    /// Sends a write to the management cluster when a permit is free, unless the controller is shutting down.
-    pub(super) async fn write<T>(
-        &self,
-        operation: Operation,
-        request: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, ReconcileError> {
-        let _permit = self.context.writes.acquire().await.map_err(|_| ReconcileError::ShuttingDown)?;
-        if self.context.shutdown.is_cancelled() {
-            return Err(ReconcileError::ShuttingDown);
-        }
-        Ok(send(MANAGEMENT_TIMEOUT, operation, request).await?)
-    }
-
-    /// Sends a write to a workload cluster, unless the controller is shutting down.
-    pub(super) async fn write_to_workload<T>(
-        &self,
-        client: &WorkloadClient,
-        operation: Operation,
-        request: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, ReconcileError> {
-        if self.context.shutdown.is_cancelled() {
-            return Err(ReconcileError::ShuttingDown);
-        }
-        Ok(client.send(operation, request).await?)
-    }
-}
-
-/// Deletes the object with this uid, not one that replaced it.
-fn delete_uid(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
-}
-
-fn post_params() -> PostParams {
-    PostParams { field_manager: Some(fivespot_api::keys::FIELD_MANAGER.to_owned()), ..PostParams::default() }
-}
-
-fn patch_params() -> PatchParams {
-    PatchParams { field_manager: Some(fivespot_api::keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }

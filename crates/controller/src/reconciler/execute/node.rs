@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use super::patch_params;
 use crate::clusters::WorkloadClient;
+use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::observe::recorded_taints;
-use crate::reconciler::scope::Scope;
+use crate::reconciler::write::patch_params;
 use crate::runtime::request::{Operation, RequestError};
 
 /// How often a write is attempted that conflicts with other clients.

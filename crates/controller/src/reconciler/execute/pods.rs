@@ -10,11 +10,11 @@ use kube::core::Status;
 use kube::{Api, ResourceExt as _};
 use tracing::{debug, info, warn};
 
-use super::delete_uid;
 use crate::clusters::WorkloadClient;
+use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::observe::pods_on_node;
-use crate::reconciler::scope::Scope;
+use crate::reconciler::write::delete_uid;
 use crate::runtime::request::{Operation, RequestError};
 
 const MAX_CONCURRENT_PODS: usize = 16;

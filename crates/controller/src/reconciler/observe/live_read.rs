@@ -12,8 +12,8 @@ use kube::{Api, ResourceExt as _};
 use super::{machine_child, node};
 use crate::capi::{DiscoveryError, Machine, adopted_by, is_owned_by};
 use crate::clusters::WorkloadClient;
+use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
-use crate::reconciler::scope::Scope;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, RequestError, send};
 
 /// Pods are listed in pages, and a list that does not end is given up.

@@ -1,21 +1,47 @@
-//! Every read: from the caches first, from API servers where a decision depends on it.
+//! Every read that a decision depends on: from the caches first, from API servers where a cache is not enough.
 
 mod live_read;
 mod node;
+
+use std::sync::Arc;
 
 use fivespot_api::{ScheduledMachine, keys};
 use fivespot_planner::children;
 use fivespot_planner::observed::{self, Absence, Child, Cluster, Exclusions, MachineHealth, Observed, Pods, Stored};
 use fivespot_planner::status::stored_refs;
 use fivespot_validation::validate::ValidSpec;
-use kube::ResourceExt as _;
+use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
+use super::error::ReconcileError;
 use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, is_owned_by};
+use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
 use crate::runtime::workqueue::Key;
 
 pub(super) use live_read::{live_read, pods_on_node};
-pub(super) use node::{has_reclaim_request, recorded_taints};
+pub(super) use node::recorded_taints;
+
+/// The latest known state of an object. After a write with an unknown outcome it is read from the API server: a cache that
+/// does not have that write yet could show an intent that has been dropped.
+pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<ScheduledMachine>>, ReconcileError> {
+    if context.is_uncertain(key) {
+        let objects: Api<ScheduledMachine> = Api::namespaced(context.client.clone(), &key.namespace);
+        let operation = Operation::new("read", format!("ScheduledMachine {key}"));
+        match send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&key.name)).await? {
+            Some(mut object) => {
+                object.metadata.managed_fields = None;
+                context.count_phase(&context.objects.apply_read(object));
+            }
+            None => {
+                if let Some(cached) = context.objects.get(&key.namespace, &key.name) {
+                    context.count_phase(&context.objects.mark_deleted(&cached));
+                }
+            }
+        }
+        context.mark_certain(key);
+    }
+    Ok(context.objects.get(&key.namespace, &key.name))
+}
 
 /// What the caches show of an object. Sends no request.
 pub(super) fn from_caches(
@@ -89,7 +115,7 @@ fn machine_child(machine: &Machine, uid: &str) -> Child<observed::Machine> {
             volume_detach: has_annotation(EXCLUDE_VOLUME_DETACH),
         },
         health: health(machine),
-        node: node_name(machine),
+        node: machine.node_name(),
         provider_id: machine.spec.provider_id.clone(),
         fingerprint: machine.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
         created_at: machine.creation_timestamp().map(|it| it.0),
@@ -103,9 +129,4 @@ fn health(machine: &Machine) -> MachineHealth {
         None if machine.status.phase.as_deref() == Some("Running") => MachineHealth::Running,
         None => MachineHealth::Provisioning,
     }
-}
-
-/// Name of the Node in `status.nodeRef`.
-pub(super) fn node_name(machine: &Machine) -> Option<String> {
-    machine.status.node_ref.as_ref().map(|it| it.name.clone()).filter(|it| !it.is_empty())
 }

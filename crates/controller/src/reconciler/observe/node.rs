@@ -7,14 +7,13 @@ use k8s_openapi::api::core::v1;
 use kube::ResourceExt as _;
 
 use crate::capi::Machine;
-use crate::clusters::{AgentConfigState, config_text, has_agent_label};
-use crate::clusters::{ClusterKey, NodeLookup};
+use crate::clusters::{AgentConfigState, ClusterKey, NodeLookup, config_text, has_agent_label, has_reclaim_request};
 use crate::reconciler::context::Context;
 use crate::runtime::workqueue::Key;
 
 /// The Node of the Machine, as the cache of its workload cluster shows it.
 pub(super) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, machine: Option<&Machine>) -> Node {
-    let Some((machine, name)) = machine.and_then(|machine| Some((machine, super::node_name(machine)?))) else {
+    let Some((machine, name)) = machine.and_then(|machine| Some((machine, machine.node_name()?))) else {
         context.workload_clusters.release(key);
         return Node::Absent(Absence::NotJoined);
     };
@@ -68,11 +67,6 @@ pub(super) fn identify(
         taints: node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default(),
         recorded_taints: recorded_taints(node),
     })
-}
-
-/// Whether the agent requests the machine. Only the literal value counts.
-pub(in crate::reconciler) fn has_reclaim_request(node: &v1::Node) -> bool {
-    node.annotations().get(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED)
 }
 
 /// State of the agent's rollout. ConfigMaps are watched only in clusters where an agent is or was configured.

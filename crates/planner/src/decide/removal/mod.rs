@@ -55,10 +55,16 @@ fn finished(input: &DecisionInput<'_>, cause: Cause) -> Plan {
         wake_at: None,
     };
     match cause {
-        Cause::Deleted => Plan {
-            steps: if input.observed.has_finalizer { vec![Step::RemoveFinalizer] } else { Vec::new() },
-            ..nothing_left(Phase::ShuttingDown, Ready::ShuttingDown, "Machine is removed; removing the finalizer")
-        },
+        Cause::Deleted => {
+            let steps = if input.observed.has_finalizer { vec![Step::RemoveFinalizer] } else { Vec::new() };
+            let message = "Machine is removed; removing the finalizer";
+            let mut plan = nothing_left(Phase::ShuttingDown, Ready::ShuttingDown, message);
+            // The finalizer of another controller may keep the object.
+            if let Some(reclaim) = &mut plan.status.reclaim {
+                reclaim.in_progress = false;
+            }
+            Plan { steps, ..plan }
+        }
         Cause::Reclaimed => reclaim::finished(input),
         Cause::KillSwitch => nothing_left(
             Phase::Terminated,
