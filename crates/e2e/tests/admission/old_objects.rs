@@ -96,7 +96,7 @@ async fn finalizer_can_be_removed_and_object_deleted() {
 #[tokio::test]
 async fn deletion_timestamp_does_not_bypass_the_policy() {
     let test = env().await.testbed.namespace("deletion timestamp").await;
-    let invalid = example("invalid/policy", "inline-namespace-of-another");
+    let invalid = example("invalid/policy", "infrastructure-other-namespace");
     let rule = &offline_violations(&test, &invalid.manifest, EnforcedBy::Policy)[0];
     let with_deletion_timestamp = |object: &Value| {
         let mut object = object.clone();

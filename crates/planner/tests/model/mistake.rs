@@ -66,7 +66,7 @@ impl Mistake {
             }
             Mistake::ForgetsToStoreReclaim => forget_store(plan, |it| it.phase == Phase::EmergencyRemove),
             Mistake::ForgetsToTakeBack => {
-                forget(plan, |it| matches!(it, Step::Run(Action::Uncordon | Action::ClearExclusions)))
+                forget(plan, |it| matches!(it, Step::Run(Action::Uncordon | Action::ClearExclusions)));
             }
             Mistake::ForgetsToDisable => forget(plan, |it| matches!(it, Step::DisableSchedule)),
             Mistake::KeepsTheFinalizer => forget(plan, |it| matches!(it, Step::RemoveFinalizer)),
@@ -81,7 +81,7 @@ impl Mistake {
                 replace(plan, |it| matches!(it, Step::Run(Action::DeleteProviderObject { .. })), &Step::CreateChildren);
             }
             Mistake::WritesAtRest if plan.status.phase == Phase::Active => {
-                plan.steps.push(Step::Run(Action::ClearExclusions))
+                plan.steps.push(Step::Run(Action::ClearExclusions));
             }
             Mistake::RemovesWhileDisabled if plan.status.phase == Phase::Disabled => {
                 plan.steps.extend(machine.iter().map(delete));
@@ -116,7 +116,7 @@ impl Mistake {
             (Mistake::MakesInVain, _) if !is_there => (seen.cluster, seen.recreate_backoff) = (Cluster::Present, None),
             (Mistake::IgnoresThePause, _) if is_there => seen.cluster = Cluster::Present,
             (Mistake::TakesSilenceForNoNode, _) if matches!(seen.node, Node::Unreachable(_)) => {
-                seen.node = Node::Absent(Absence::NotJoined)
+                seen.node = Node::Absent(Absence::NotJoined);
             }
             (Mistake::KeepsTheFailed, Child::Managed(machine)) => machine.health = MachineHealth::Running,
             (Mistake::OverlooksStrangers, Child::Absent) => {
