@@ -179,7 +179,7 @@ fn log_identity(options: &Options) {
     }
     match machine_id::read(&options.machine_id_path) {
         Ok(machine_id) => info!(node, machine_id, "Read machine ID"),
-        Err(error) => warn!(node, %error, "Cannot read machine ID; a reclaim could not be requested"),
+        Err(error) => warn!(node, %error, "Cannot read machine ID; reclaim requests will fail"),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - [`run`]: start-up and shutdown of the process.
 //! - [`reconciler`]: one reconcile of one object, from the watch event to the status patch. Start reading here.
-//! - [`runtime`]: work queue, caches, watches, events, metrics, health; knows nothing of machines.
+//! - [`runtime`]: work queue, caches, watches, requests, events, metrics, health.
 //! - [`clusters`]: connections to workload clusters, their Nodes and the reclaim agents' configuration.
 //! - [`capi`]: typed access to Cluster API objects.
 //!

@@ -221,8 +221,8 @@ pub struct ManagedNode {
 }
 
 impl ManagedNode {
-    /// The taints that the controller applied. The annotation is written together with the taints; if it was removed, the
-    /// status is proof too, provided that it is about this Node.
+    /// The taints that the controller applied: from the annotation, which is written together with the taints, or else from
+    /// `status.appliedNodeTaints` if that is about this Node.
     pub fn applied_taints(&self, stored: &Stored) -> Vec<NodeTaint> {
         let from_status = || (stored.node_uid.as_ref() == Some(&self.uid)).then(|| stored.applied_taints.clone());
         self.recorded_taints.clone().or_else(from_status).unwrap_or_default()

@@ -84,7 +84,7 @@ impl Step {
     }
 }
 
-/// Removes a machine without draining. The lanes run concurrently, and a failure in one does not stop the others.
+/// Removes a machine without draining. The three lists run concurrently, and a failure in one does not stop the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ForceRemoval {
     /// Annotates and deletes the Machine. It gets a short head start, because the owner waits for this.
@@ -94,23 +94,23 @@ pub struct ForceRemoval {
 }
 
 impl ForceRemoval {
-    /// The lanes that have something to do, the most urgent first.
-    pub fn lanes(&self) -> impl Iterator<Item = &[Action]> {
-        [&self.machine, &self.node, &self.pods].into_iter().map(Vec::as_slice).filter(|lane| !lane.is_empty())
+    /// The lists that have something to do, the most urgent first.
+    pub fn concurrent_lists(&self) -> impl Iterator<Item = &[Action]> {
+        [&self.machine, &self.node, &self.pods].into_iter().map(Vec::as_slice).filter(|list| !list.is_empty())
     }
 
     /// The same removal with each action replaced.
     #[must_use]
     pub fn map(&self, change: impl Fn(&Action) -> Action) -> ForceRemoval {
-        let lane = |actions: &[Action]| actions.iter().map(&change).collect();
-        ForceRemoval { machine: lane(&self.machine), node: lane(&self.node), pods: lane(&self.pods) }
+        let list = |actions: &[Action]| actions.iter().map(&change).collect();
+        ForceRemoval { machine: list(&self.machine), node: list(&self.node), pods: list(&self.pods) }
     }
 }
 
-/// A write that changes neither the ScheduledMachine nor the set of its children, so it can run beside others.
+/// A write that does not touch the ScheduledMachine and whose result no later step needs, so it can run beside others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Annotates the Machine with what Cluster API is to skip when it deletes it.
+    /// Sets the annotations that make Cluster API skip the drain or the volume detach.
     SetExclusions(Exclusions),
     ClearExclusions,
     DeleteMachine {
@@ -140,7 +140,7 @@ pub enum Role {
     Infrastructure,
 }
 
-/// Identifies a pod; with the uid, so that a new pod of the same name is not meant.
+/// Identifies a pod. The uid prevents acting on a new pod with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodKey {
     pub namespace: String,
@@ -168,7 +168,7 @@ pub struct DesiredStatus {
     pub refs: Option<Refs>,
     pub shutdown_started_at: Option<Timestamp>,
     pub reclaim: Option<ReclaimStatus>,
-    /// `None` if the taints are unchanged for as long as the Node is.
+    /// `None` keeps the taints that the status has stored.
     pub taints: Option<TaintStatus>,
 }
 

@@ -24,13 +24,13 @@ const UNREPORTED_CONFLICTS: u32 = 6;
 pub struct RetryState {
     failed: Option<FailedSteps>,
     generation: Option<i64>,
-    lost_machine: Option<LostMachine>,
+    failed_machine: Option<FailedMachine>,
     initial_pods: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct FailedSteps {
-    /// Without the parts that differ between two attempts at the same thing.
+    /// Normalized for comparison: without timestamps and pod names.
     steps: Vec<Step>,
     class: FailureClass,
     attempts: u32,
@@ -39,7 +39,7 @@ struct FailedSteps {
 
 /// A Machine that failed.
 #[derive(Clone, Debug, PartialEq)]
-struct LostMachine {
+struct FailedMachine {
     uid: String,
     reason: String,
     count: u32,
@@ -86,7 +86,7 @@ impl RetryState {
             }
         };
         let retry_at = after(now, delay);
-        // A conflict does not delay a reconcile that an event triggers.
+        // Once reported, every class backs off like a rejection; before that, an event overrides the delay of a conflict.
         let class = if quiet { class } else { FailureClass::Rejected };
         self.failed = Some(FailedSteps { steps: comparable, class, attempts: attempts + 1, retry_at });
         if quiet { RetryDecision::Retry(retry_at) } else { RetryDecision::Report(retry_at) }
@@ -113,8 +113,9 @@ impl RetryState {
         if let Some(machine) = observed.machine.managed() {
             self.observe_machine(machine, &observed.node, now);
         }
-        let backoff = |lost: &LostMachine| RecreateBackoff { until: lost.recreate_at, reason: lost.reason.clone() };
-        observed.recreate_backoff = self.lost_machine.as_ref().map(backoff);
+        let backoff =
+            |machine: &FailedMachine| RecreateBackoff { until: machine.recreate_at, reason: machine.reason.clone() };
+        observed.recreate_backoff = self.failed_machine.as_ref().map(backoff);
     }
 
     /// Records how many pods the drain began with and adds that to what was observed.
@@ -130,23 +131,23 @@ impl RetryState {
 
     fn observe_machine(&mut self, machine: &Machine, node: &Node, now: Timestamp) {
         match &machine.health {
-            MachineHealth::Failed(_) if self.lost_machine.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
+            MachineHealth::Failed(_) if self.failed_machine.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
             MachineHealth::Failed(reason) => {
-                let count = self.lost_machine.as_ref().map_or(0, |it| it.count);
-                self.lost_machine = Some(LostMachine {
+                let count = self.failed_machine.as_ref().map_or(0, |it| it.count);
+                self.failed_machine = Some(FailedMachine {
                     uid: machine.uid.clone(),
                     reason: reason.clone(),
                     count: count + 1,
                     recreate_at: after(now, backoff(FIRST_BACKOFF, MAX_BACKOFF, count)),
                 });
             }
-            MachineHealth::Running if node.managed().is_some_and(|node| node.ready) => self.lost_machine = None,
+            MachineHealth::Running if node.managed().is_some_and(|node| node.ready) => self.failed_machine = None,
             MachineHealth::Running | MachineHealth::Provisioning => {}
         }
     }
 }
 
-/// The steps without what differs between two attempts at the same thing: times, and which pods remain.
+/// The steps normalized for comparison: without timestamps and pod names.
 fn comparable(steps: &[Step]) -> Vec<Step> {
     let action = |action: &Action| match action {
         Action::DeletePods(_) => Action::DeletePods(Vec::new()),

@@ -31,8 +31,8 @@ pub(crate) enum ReconcileError {
     #[error("{object} no longer exists")]
     Deleted { object: String },
 
-    #[error("cannot {operation}: another client keeps changing it")]
-    RepeatedConflict { operation: Operation },
+    #[error("cannot {operation}: conflict with other clients after {attempts} attempts")]
+    RepeatedConflict { operation: Operation, attempts: u32 },
 
     #[error("cannot {operation}: the response cannot be read: {source}")]
     InvalidResponse { operation: Operation, source: Arc<kube::core::dynamic::ParseDynamicObjectError> },
@@ -66,7 +66,7 @@ pub(crate) enum ReconcileError {
     AgentNamespaceMissing { config_map: String, namespace: String },
 
     /// The state that was decided from is incomplete, although it was read.
-    #[error("{read:?} was read, but the decision still depends on it")]
+    #[error("internal error: the decision requires {read:?} a second time")]
     Undecided { read: NeedsRead },
 
     #[error("the spec no longer names the objects to create")]

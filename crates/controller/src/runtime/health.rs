@@ -96,7 +96,7 @@ fn health_router(health: &Arc<Health>) -> Router {
     let alive = Arc::clone(health);
     let alive = get(async move || response(alive.is_alive(), "event loop is stuck\n"));
     let ready = Arc::clone(health);
-    let ready = get(async move || response(ready.is_ready(), "caches are not synced\n"));
+    let ready = get(async move || response(ready.is_ready(), "not ready: starting or shutting down\n"));
     Router::new()
         .route("/health", alive.clone())
         .route("/healthz", alive)

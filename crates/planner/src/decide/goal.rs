@@ -41,7 +41,7 @@ pub(super) enum Cause {
 pub(super) enum Speed {
     /// The Node is drained first.
     Graceful,
-    /// Nothing is waited for.
+    /// Without drain and timeouts.
     Force,
 }
 

@@ -32,7 +32,7 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
     })
 }
 
-/// The spec is invalid: a running machine stays, one that is being deleted leaves.
+/// The spec is invalid: a running machine stays, and a deletion in progress is completed.
 pub(super) fn leave_alone(input: &DecisionInput<'_>, errors: &SpecErrors) -> Result<Plan, NeedsRead> {
     if let Some(completion) = complete_issued_shutdown(input)? {
         return Ok(completion);

@@ -16,9 +16,9 @@ pub(super) fn clear_request(input: &DecisionInput<'_>) -> Option<Step> {
     reclaim_request::on_node(input).map(|_| Step::Run(Action::ClearReclaimRequest))
 }
 
-/// How far the reclaim has got with the schedule.
+/// Whether the stored record says that the schedule is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Schedule {
+pub(super) enum ScheduleRecord {
     /// What is stored first.
     NotYetDisabled,
     /// What is stored when all steps have succeeded. It happens once per reclaim, so that a later edit by a user wins.
@@ -26,7 +26,7 @@ pub(super) enum Schedule {
 }
 
 /// The status while the machine is being removed.
-pub(super) fn status(input: &DecisionInput<'_>, schedule: Schedule) -> DesiredStatus {
+pub(super) fn status(input: &DecisionInput<'_>, schedule: ScheduleRecord) -> DesiredStatus {
     let reclaim = record(input, schedule).map(|reclaim| ReclaimStatus { in_progress: true, ..reclaim });
     let reason = reclaim.as_ref().and_then(|reclaim| reclaim.reason.as_deref()).unwrap_or(NO_REASON);
     let machine = input.observed.machine.managed().map_or_else(String::new, |machine| format!(" {}", machine.name));
@@ -37,7 +37,7 @@ pub(super) fn status(input: &DecisionInput<'_>, schedule: Schedule) -> DesiredSt
     }
 }
 
-fn record(input: &DecisionInput<'_>, schedule: Schedule) -> Option<ReclaimStatus> {
+fn record(input: &DecisionInput<'_>, schedule: ScheduleRecord) -> Option<ReclaimStatus> {
     let stored = &input.observed.stored;
     let previous = stored.reclaim.as_ref();
     let current = match reclaim_request::new_request(input) {
@@ -52,13 +52,13 @@ fn record(input: &DecisionInput<'_>, schedule: Schedule) -> Option<ReclaimStatus
         Some(_) | None => previous.cloned(),
     };
     // The spec of an object that is being deleted is left as it is.
-    let disabled = schedule == Schedule::Disabled && !input.requested.deleted;
+    let disabled = schedule == ScheduleRecord::Disabled && !input.requested.deleted;
     current.map(|reclaim| ReclaimStatus { schedule_disabled: reclaim.schedule_disabled || disabled, ..reclaim })
 }
 
 /// Steps after the removal. The schedule is disabled before the request is cleared: a crash between the two must not let
 /// the machine rejoin at the next window.
-pub(super) fn aftermath(input: &DecisionInput<'_>) -> Vec<Step> {
+pub(super) fn cleanup_steps(input: &DecisionInput<'_>) -> Vec<Step> {
     disable_schedule(input).into_iter().chain(agent_rollout::withdraw(input)).chain(clear_request(input)).collect()
 }
 
@@ -70,12 +70,13 @@ fn disable_schedule(input: &DecisionInput<'_>) -> Option<Step> {
 
 /// Nothing is left of the machine.
 pub(super) fn finished(input: &DecisionInput<'_>) -> Plan {
-    let reclaim = record(input, Schedule::Disabled).map(|reclaim| ReclaimStatus { in_progress: false, ..reclaim });
+    let reclaim =
+        record(input, ScheduleRecord::Disabled).map(|reclaim| ReclaimStatus { in_progress: false, ..reclaim });
     let message = reclaim_message::disabled(reclaim.as_ref().and_then(|reclaim| reclaim.reason.as_deref()));
     // The user may have enabled the schedule or set the kill switch meanwhile: act on it immediately.
     let enabled = input.requested.enabled && disable_schedule(input).is_none();
     Plan {
-        steps: aftermath(input),
+        steps: cleanup_steps(input),
         status: DesiredStatus {
             reclaim,
             ..desired_status::empty(input, Phase::Disabled, Ready::ScheduleDisabled, message)

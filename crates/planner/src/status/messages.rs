@@ -21,7 +21,7 @@ pub(super) fn message(desired: &DesiredStatus, input: &DecisionInput<'_>, outcom
         message = format!("{message}, {blocked}");
     }
     if let Some(at) = desired.delete_by {
-        message = format!("{message}; Machine will be deleted at {} at the latest", local_time(input, at));
+        message = format!("{message}; Machine will be deleted by {}", local_time(input, at));
     }
     if desired.ready == Ready::ScheduleInactive
         && let Ok(spec) = input.spec
@@ -92,7 +92,7 @@ pub(super) fn window_end(input: &DecisionInput<'_>, schedule: &Schedule) -> Stri
 fn next_opening(input: &DecisionInput<'_>, schedule: &Schedule) -> String {
     match schedule.next_opening(input.now) {
         Some(opening) => format!("next window opens {}", local_time(input, opening)),
-        None => "no window opens again".to_owned(),
+        None => "no further window".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Computes the status from the previous one, what was observed and what was done. It claims nothing else.
+//! Computes the status from the previous one, what was observed and what was done.
 
 mod merge_patch;
 mod messages;

@@ -11,7 +11,7 @@ use crate::input::DecisionInput;
 use crate::reclaim_message::NO_REASON;
 
 /// A second reclaim within this time for the same reason means that the owner had never stopped using the machine.
-const SAME_USE: SignedDuration = SignedDuration::from_mins(15);
+const REPEATED_RECLAIM_WINDOW: SignedDuration = SignedDuration::from_mins(15);
 
 /// The events between two statuses that were stored one after the other.
 pub fn transitions(
@@ -103,7 +103,8 @@ fn repeated_reclaim(before: &ScheduledMachineStatus, after: &ScheduledMachineSta
     let (last, this) = (before.reclaim.as_ref()?, after.reclaim.as_ref()?);
     let at = |reclaim: &ReclaimStatus| reclaim.requested_at.as_ref().map(|it| it.0);
     let between = at(this)?.duration_since(at(last)?);
-    let repeated = last.reason == this.reason && between < SAME_USE && last.machine_uid != this.machine_uid;
+    let repeated =
+        last.reason == this.reason && between < REPEATED_RECLAIM_WINDOW && last.machine_uid != this.machine_uid;
     let reason = this.reason.as_deref().unwrap_or(NO_REASON);
     let note = format!(
         "Emergency reclaim ({reason}) again, {} min after the last one: the program was still running when the schedule \

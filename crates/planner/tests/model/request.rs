@@ -39,7 +39,7 @@ impl Request {
                 vec![Request::CreateBootstrap, Request::CreateInfrastructure, Request::CreateMachine]
             }
             Step::ForceRemove(removal) => {
-                removal.lanes().flatten().flat_map(|it| Request::of(&Step::Run(it.clone()), seen)).collect()
+                removal.concurrent_lists().flatten().flat_map(|it| Request::of(&Step::Run(it.clone()), seen)).collect()
             }
             Step::Run(Action::SetExclusions(exclusions)) => annotate(Some(*exclusions)),
             Step::Run(Action::ClearExclusions) => annotate(None),

@@ -46,7 +46,7 @@ impl Scope<'_> {
                 Ok(created.uid().unwrap_or_default())
             }
             Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
-                let existing = self.adopt_existing(name, api.get(&reference.name)).await?;
+                let existing = self.use_existing(name, api.get(&reference.name)).await?;
                 Ok(existing.uid().unwrap_or_default())
             }
             Err(error) => {
@@ -72,7 +72,7 @@ impl Scope<'_> {
                 parsed.map_err(|source| ReconcileError::InvalidResponse { operation, source: source.into() })?
             }
             Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
-                self.adopt_existing(format!("Machine {name}"), self.machines().get(name)).await?
+                self.use_existing(format!("Machine {name}"), self.machines().get(name)).await?
             }
             Err(error) => return Err(error),
         };
@@ -85,7 +85,7 @@ impl Scope<'_> {
     }
 
     /// Uses an object that already exists, if an earlier reconcile created it.
-    async fn adopt_existing<K: kube::Resource>(
+    async fn use_existing<K: kube::Resource>(
         &self,
         object: String,
         read: impl Future<Output = Result<K, kube::Error>>,

@@ -6,7 +6,7 @@ use futures::future::{BoxFuture, join_all};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Too short for an owner to notice.
+/// How long the first future may run before the others start.
 const HEAD_START: Duration = Duration::from_millis(100);
 
 /// Runs all futures to completion and returns their results.

@@ -57,9 +57,9 @@ async fn execute_step(scope: &mut Scope<'_>, step: &Step) -> Result<(), Reconcil
     }
 }
 
-/// Completes all lanes and returns the first error.
+/// Completes all lists and returns the first error.
 async fn force_remove(scope: &Scope<'_>, removal: &ForceRemoval) -> Result<(), ReconcileError> {
-    let lanes = removal.lanes().map(|actions| {
+    let lists = removal.concurrent_lists().map(|actions| {
         let run_in_order = async move {
             for action in actions {
                 run_action(scope, action).await?;
@@ -68,7 +68,7 @@ async fn force_remove(scope: &Scope<'_>, removal: &ForceRemoval) -> Result<(), R
         };
         run_in_order.boxed()
     });
-    concurrently(lanes.collect()).await.into_iter().collect()
+    concurrently(lists.collect()).await.into_iter().collect()
 }
 
 async fn run_action(scope: &Scope<'_>, action: &Action) -> Result<(), ReconcileError> {

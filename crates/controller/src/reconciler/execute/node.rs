@@ -18,7 +18,7 @@ use crate::reconciler::observe::recorded_taints;
 use crate::reconciler::write::patch_params;
 use crate::runtime::request::{Operation, RequestError};
 
-/// How often a write is attempted that conflicts with other clients.
+/// Attempts of a write that conflicts with other clients.
 const MAX_ATTEMPTS: u32 = 5;
 
 impl Scope<'_> {
@@ -151,6 +151,6 @@ impl Scope<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Err(ReconcileError::RepeatedConflict { operation })
+        Err(ReconcileError::RepeatedConflict { operation, attempts: MAX_ATTEMPTS })
     }
 }

@@ -1,10 +1,10 @@
-//! Force removal: Machine, Node and pods at the same time, nothing is waited for.
+//! Force removal: Machine, Node and pods at the same time, without drain and timeouts.
 
 use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
 use jiff::SignedDuration;
 
-use super::super::reclaim::{self, Schedule};
+use super::super::reclaim::{self, ScheduleRecord};
 use super::super::{desired_status, reclaim_request};
 use super::{cordon, delete_leftovers, exclude_and_delete, poll_at};
 use crate::input::DecisionInput;
@@ -21,20 +21,20 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
         Child::Managed(machine) => {
             let removal = force_removal(observed, machine)?;
             let poll = !removal.pods.is_empty();
-            let is_empty = removal.lanes().next().is_none();
+            let is_empty = removal.concurrent_lists().next().is_none();
             (if is_empty { Vec::new() } else { vec![Step::ForceRemove(removal)] }, poll)
         }
         Child::NotRead | Child::Absent | Child::Unmanaged(_) => (delete_leftovers(observed), true),
     };
     let mut steps = Vec::new();
     if reclaim_request::starts(input) {
-        steps.push(Step::StoreStatus(Box::new(reclaim::status(input, Schedule::NotYetDisabled))));
+        steps.push(Step::StoreStatus(Box::new(reclaim::status(input, ScheduleRecord::NotYetDisabled))));
     }
     steps.extend(removal);
     // A reclaim of an object that is being deleted is stored likewise: it keeps the removal fast after a restart.
     let status = if reclaim_request::in_progress(input) {
-        steps.extend(reclaim::aftermath(input));
-        reclaim::status(input, Schedule::Disabled)
+        steps.extend(reclaim::cleanup_steps(input));
+        reclaim::status(input, ScheduleRecord::Disabled)
     } else {
         let machine = observed.machine.managed().map(|machine| machine.name.as_str());
         let message = match machine {

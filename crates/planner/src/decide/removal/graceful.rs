@@ -129,7 +129,7 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         Progress { event: Some(Event::new(Reason::DrainTimedOut, note)), ..delete(&cause) }
     };
     Ok(match (&observed.node, &observed.pods) {
-        // A cached Machine without nodeRef may have joined since: its Node must not be lost undrained.
+        // A cached Machine without nodeRef may have joined since: its Node must be drained first.
         (Node::Absent(_), _) if machine.node.is_none() && !machine.live => return Err(NeedsRead::Machine),
         (Node::Absent(absence), _) => delete(&format!("No Node to drain ({absence})")),
         (Node::NotCached(_), _) => return Err(NeedsRead::Node),

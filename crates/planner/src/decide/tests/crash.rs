@@ -31,7 +31,7 @@ fn cuts(plan: &[Step]) -> Vec<Cut> {
 
 /// Lists that are done side by side can each have come to another point.
 fn side_by_side(removal: &ForceRemoval) -> Vec<Vec<Step>> {
-    removal.lanes().fold(vec![Vec::new()], |before, list| {
+    removal.concurrent_lists().fold(vec![Vec::new()], |before, list| {
         let points = prefixes(list);
         before.iter().flat_map(|it| points.iter().map(|more| [&it[..], more].concat())).collect()
     })

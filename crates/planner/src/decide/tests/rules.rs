@@ -17,7 +17,7 @@ fn flat(steps: &[Step]) -> Vec<Step> {
     steps
         .iter()
         .flat_map(|it| match it {
-            Step::ForceRemove(removal) => removal.lanes().flatten().cloned().map(Step::Run).collect(),
+            Step::ForceRemove(removal) => removal.concurrent_lists().flatten().cloned().map(Step::Run).collect(),
             other => vec![other.clone()],
         })
         .collect()
@@ -81,7 +81,7 @@ fn an_eject_waits_for_nothing() {
         let Some(machine) = world.machine.managed().filter(|_| world.is_ejected()) else { return };
         let at_once = |wanted: fn(&Action) -> bool| {
             let side_by_side = |it: &Step| match it {
-                Step::ForceRemove(removal) => removal.lanes().flatten().any(wanted),
+                Step::ForceRemove(removal) => removal.concurrent_lists().flatten().any(wanted),
                 _ => false,
             };
             plan.steps.iter().any(side_by_side)

@@ -60,7 +60,7 @@ impl World {
                 assert!(self.asked.orders, "nobody may ask for it: {self:#?}");
                 self.agent = agent(AgentConfig::Present(config.clone()));
             }
-            Step::ForceRemove(removal) => removal.lanes().flatten().for_each(|it| self.act(it)),
+            Step::ForceRemove(removal) => removal.concurrent_lists().flatten().for_each(|it| self.act(it)),
             Step::Run(action) => self.act(action),
         }
     }
