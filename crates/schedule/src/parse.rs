@@ -24,21 +24,28 @@ enum Pattern {
     Firings { cron: Cron, length: i64 },
 }
 
-pub(crate) fn schedule(source: &Source<'_>) -> Result<Schedule, ScheduleErrors> {
-    let pattern = pattern(source);
-    let zone = zone(source.timezone);
-    let overrides = overrides(&source.overrides, zone.as_ref().ok());
-    match (pattern, zone, overrides) {
-        (Ok(pattern), Ok(zone), Ok(overrides)) => {
-            let base = match pattern {
-                Pattern::HourBlocks(blocks) => Base::HourBlocks(blocks),
-                Pattern::Firings { cron, length } => Base::Firings(Firings::new(cron, length, &zone)),
-            };
-            Ok(Schedule { zone, base, overrides })
-        }
-        (pattern, zone, overrides) => {
-            let zone = zone.err().map(ScheduleErrors::from);
-            Err(ScheduleErrors::join(pattern.err().into_iter().chain(zone).chain(overrides.err())))
+impl Schedule {
+    /// Parses the fields of a schedule.
+    ///
+    /// # Errors
+    ///
+    /// Returns every error of every field, in the order of the fields, so that users can fix all of them with one edit.
+    pub fn parse(source: &Source<'_>) -> Result<Self, ScheduleErrors> {
+        let pattern = pattern(source);
+        let zone = zone(source.timezone);
+        let overrides = overrides(&source.overrides, zone.as_ref().ok());
+        match (pattern, zone, overrides) {
+            (Ok(pattern), Ok(zone), Ok(overrides)) => {
+                let base = match pattern {
+                    Pattern::HourBlocks(blocks) => Base::HourBlocks(blocks),
+                    Pattern::Firings { cron, length } => Base::Firings(Firings::new(cron, length, &zone)),
+                };
+                Ok(Schedule { zone, base, overrides })
+            }
+            (pattern, zone, overrides) => {
+                let zone = zone.err().map(ScheduleErrors::from);
+                Err(ScheduleErrors::join(pattern.err().into_iter().chain(zone).chain(overrides.err())))
+            }
         }
     }
 }

@@ -3,14 +3,11 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::error::{InstantError, ScheduleErrors};
+use crate::error::InstantError;
 use crate::firings::Firings;
 use crate::hour_blocks::HourBlocks;
 use crate::instant::InstantOrDate;
 use crate::overrides::Overrides;
-use crate::parse;
-use crate::source::Source;
-use crate::windows::{Window, Windows};
 use crate::zone::Zone;
 
 /// A valid schedule in its time zone. Immutable, and cheap to query.
@@ -32,15 +29,6 @@ pub(crate) enum Base {
 }
 
 impl Schedule {
-    /// Parses the fields of a schedule.
-    ///
-    /// # Errors
-    ///
-    /// Returns every error of every field, in the order of the fields, so that users can fix all of them with one edit.
-    pub fn parse(source: &Source<'_>) -> Result<Self, ScheduleErrors> {
-        parse::schedule(source)
-    }
-
     /// Returns whether the schedule is open at `at`.
     pub fn is_open(&self, at: Timestamp) -> bool {
         match self.overrides.at(at) {
@@ -69,14 +57,6 @@ impl Schedule {
                 return Some(at);
             }
         }
-    }
-
-    /// Returns the windows between `from` (inclusive) and `until` (exclusive), in order and clipped to that span.
-    ///
-    /// The windows are disjoint and maximal: the schedule is closed between two of them. The iterator is lazy, so the span may
-    /// contain more windows than fit into memory.
-    pub fn windows(&self, from: Timestamp, until: Timestamp) -> impl Iterator<Item = Window> + '_ {
-        Windows::new(self, from, until)
     }
 
     /// Returns the start of the next window after `after`, or `None` if there is none. If the schedule is open at `after`, that

@@ -13,6 +13,16 @@ pub struct Window {
     pub close: Timestamp,
 }
 
+impl Schedule {
+    /// Returns the windows between `from` (inclusive) and `until` (exclusive), in order and clipped to that span.
+    ///
+    /// The windows are disjoint and maximal: the schedule is closed between two of them. The iterator is lazy, so the span may
+    /// contain more windows than fit into memory.
+    pub fn windows(&self, from: Timestamp, until: Timestamp) -> impl Iterator<Item = Window> + '_ {
+        Windows::new(self, from, until)
+    }
+}
+
 /// Lazy iterator behind [`Schedule::windows`].
 pub(crate) struct Windows<'a> {
     schedule: &'a Schedule,
