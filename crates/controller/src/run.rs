@@ -86,7 +86,7 @@ async fn run_controller(
     }));
     let tasks = TaskTracker::new();
     tokio::select! {
-        NotServed(kind) = triggers::run(Arc::clone(&context), config.namespace.clone()) => Err(not_served(kind)),
+        NotServed(kind) = triggers::watch_all(Arc::clone(&context), config.namespace.clone()) => Err(not_served(kind)),
         () = work(&context, health, &tasks) => Ok(()),
         () = shutdown.cancelled() => {
             health.set_ready(false);
@@ -108,7 +108,7 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
         let context = Arc::clone(context);
         tasks.spawn(async move {
             let started = Instant::now();
-            let (requeue, result) = reconciler::run(&context, &key).await;
+            let (requeue, result) = reconciler::reconcile(&context, &key).await;
             let object = context.objects.get(&key.namespace, &key.name);
             let phase = object.as_ref().and_then(|object| object.status.as_ref()?.phase);
             context.metrics.record_reconcile(phase, result, started.elapsed());

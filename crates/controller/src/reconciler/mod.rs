@@ -99,9 +99,9 @@ struct Attempt<'a> {
     skip_all,
     fields(scheduledmachine = %key, reconcile = %format_args!("{:08x}", fastrand::u32(..)), generation = field::Empty)
 )]
-pub(crate) async fn run(context: &Context, key: &Key) -> (Requeue, &'static str) {
+pub(crate) async fn reconcile(context: &Context, key: &Key) -> (Requeue, &'static str) {
     let mut attempt = Attempt { retry: context.take_retry_state(key), scope: None, plan: None };
-    let (requeue, result) = match reconcile(context, key, &mut attempt).await {
+    let (requeue, result) = match try_reconcile(context, key, &mut attempt).await {
         Ok(Requeue::Never) => return (Requeue::Never, "gone"),
         Ok(requeue) => (requeue, "done"),
         Err(error) => (handle_error(context, key, error, &mut attempt).await, "failed"),
@@ -110,12 +110,13 @@ pub(crate) async fn run(context: &Context, key: &Key) -> (Requeue, &'static str)
     (requeue, result)
 }
 
-/// Sends no request if nothing changed.
-async fn reconcile<'a>(
+/// Validates, observes, decides, executes and reports. Sends no request if nothing changed.
+async fn try_reconcile<'a>(
     context: &'a Context,
     key: &'a Key,
     attempt: &mut Attempt<'a>,
 ) -> Result<Requeue, ReconcileError> {
+    // Sends a request only after a write with an unknown outcome.
     let Some(object) = observe::latest(context, key).await? else {
         context.forget(key);
         return Ok(Requeue::Never);
@@ -140,11 +141,13 @@ async fn reconcile<'a>(
         all_steps_attempted: false,
         best_effort_failures: Vec::new(),
     });
+    // Pure, except for the reads that it requests.
     let plan = plan.insert(decide_with_reads(scope, retry).await?);
     debug!(?plan, "Decided");
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
         return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));
     }
+    // Every write except the status, then one status patch, none if equal, and events.
     execute::execute(scope, &plan.steps).await?;
     status::report(scope, plan).await?;
     retry.succeeded();

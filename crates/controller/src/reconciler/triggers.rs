@@ -15,7 +15,7 @@ use crate::runtime::watches::{NotServed, watch};
 use crate::runtime::workqueue::Key;
 
 /// Watches ScheduledMachines, Machines and Clusters. Returns only if one of these kinds is no longer served.
-pub(crate) async fn run(context: Arc<Context>, namespace: Option<String>) -> NotServed {
+pub(crate) async fn watch_all(context: Arc<Context>, namespace: Option<String>) -> NotServed {
     let objects = match &namespace {
         Some(namespace) => Api::<ScheduledMachine>::namespaced(context.client.clone(), namespace),
         None => Api::all(context.client.clone()),
