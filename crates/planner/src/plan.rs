@@ -100,6 +100,7 @@ impl ForceRemoval {
     }
 
     /// The same removal with each action replaced.
+    #[must_use]
     pub fn map(&self, change: impl Fn(&Action) -> Action) -> ForceRemoval {
         let lane = |actions: &[Action]| actions.iter().map(&change).collect();
         ForceRemoval { machine: lane(&self.machine), node: lane(&self.node), pods: lane(&self.pods) }
