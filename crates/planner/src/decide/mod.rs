@@ -10,9 +10,6 @@ mod reclaim_request;
 mod removal;
 mod run;
 
-#[cfg(test)]
-mod tests;
-
 use crate::input::DecisionInput;
 use crate::plan::{Decision, DesiredStatus, Plan};
 

@@ -1,0 +1,152 @@
+//! Mutations of `decide`: deliberate bugs that show that the model check would find them.
+
+use fivespot_api::Phase;
+use fivespot_api::conditions::Ready;
+use fivespot_planner::observed::{Absence, Child, Cluster, MachineHealth, Node, Observed};
+use fivespot_planner::plan::{Action, DesiredStatus, Plan, Role, Step};
+
+use super::observe::View;
+use super::state::{Connection, MachineState};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mutation {
+    /// Never stores the status before it acts.
+    SkipStore,
+    SkipStoreOfRefs,
+    SkipStoreOfShutdown,
+    SkipStoreOfReclaim,
+    /// Leaves a Node cordoned and a Machine annotated when a shutdown is cancelled.
+    SkipCancellation,
+    /// Does not disable the schedule after a reclaim.
+    SkipDisableSchedule,
+    /// Removes the finalizer while children exist.
+    RemoveFinalizerEarly,
+    KeepFinalizer,
+    /// Writes what is stored already.
+    WriteAtRest,
+    RemoveWhileDisabled,
+    /// Deletes the Machine instead of evicting its pods.
+    SkipDrain,
+    DeleteUnmanagedMachine,
+    DeleteUnmanagedBootstrap,
+    /// Deletes the bootstrap object of a Machine that exists.
+    DeleteBootstrapFirst,
+    /// Creates a Machine with provider objects of an earlier one.
+    ReuseLeftovers,
+    RemoveInvalid,
+    /// Creates a Machine without a usable Cluster, and without backoff.
+    CreateUnusable,
+    IgnorePause,
+    /// Treats an unreachable workload cluster as one without the Node.
+    TreatUnreachableAsAbsent,
+    /// Does not time out while the workload cluster is unreachable.
+    WaitForUnreachable,
+    KeepFailedMachine,
+    /// Tries to create a child whose name is taken, again and again.
+    IgnoreNameConflict,
+    /// Never requests to be woken.
+    SkipWake,
+}
+
+impl Mutation {
+    /// Changes a plan.
+    pub(super) fn mutate(self, view: &View, plan: &mut Plan) {
+        let machine = view.caches.machine;
+        let delete = |it: &MachineState| Step::Run(Action::DeleteMachine { uid: it.uid.to_string() });
+        let delete_bootstrap = || {
+            let uid = view.servers.bootstrap.map(|it| it.uid().to_owned());
+            uid.map(|uid| Step::Run(Action::DeleteProviderObject { role: Role::Bootstrap, uid }))
+        };
+        match self {
+            Mutation::SkipStore => skip_store(plan, |_| true),
+            Mutation::SkipStoreOfRefs => skip_store(plan, |it| it.phase == Phase::Pending),
+            Mutation::SkipStoreOfShutdown => {
+                skip_store(plan, |it| it.phase != Phase::Pending && it.phase != Phase::EmergencyRemove);
+            }
+            Mutation::SkipStoreOfReclaim => skip_store(plan, |it| it.phase == Phase::EmergencyRemove),
+            Mutation::SkipCancellation => {
+                skip(plan, |it| matches!(it, Step::Run(Action::Uncordon | Action::ClearExclusions)));
+            }
+            // The schedule stays enabled, and such a `decide` would act on it immediately.
+            Mutation::SkipDisableSchedule if plan.steps.contains(&Step::DisableSchedule) => {
+                skip(plan, |it| matches!(it, Step::DisableSchedule));
+                plan.wake_at = Some(view.now.timestamp());
+            }
+            Mutation::KeepFinalizer => skip(plan, |it| matches!(it, Step::RemoveFinalizer)),
+            Mutation::RemoveFinalizerEarly => replace(plan, is_provider_delete, &Step::RemoveFinalizer),
+            Mutation::ReuseLeftovers if view.wants_machine() => {
+                replace(plan, is_provider_delete, &Step::CreateChildren);
+            }
+            Mutation::WriteAtRest if plan.status.phase == Phase::Active => {
+                plan.steps.push(Step::Run(Action::ClearExclusions));
+            }
+            Mutation::RemoveWhileDisabled if plan.status.phase == Phase::Disabled => {
+                plan.steps.extend(machine.iter().map(delete));
+            }
+            Mutation::SkipDrain => {
+                if let Some(machine) = machine {
+                    replace(plan, |it| matches!(it, Step::EvictPods(_)), &delete(&machine));
+                }
+            }
+            Mutation::DeleteUnmanagedMachine => {
+                plan.steps.extend(machine.iter().filter(|it| !it.is_managed()).map(delete));
+            }
+            Mutation::DeleteUnmanagedBootstrap if plan.status.phase == Phase::Error => {
+                let unmanaged = view.servers.bootstrap.is_some_and(|it| !view.servers.is_managed(it));
+                plan.steps.extend(delete_bootstrap().filter(|_| unmanaged));
+            }
+            Mutation::DeleteBootstrapFirst if plan.steps.iter().any(|it| matches!(it, Step::EvictPods(_))) => {
+                plan.steps.extend(delete_bootstrap());
+            }
+            Mutation::RemoveInvalid if plan.status.ready == Ready::InvalidSpec => {
+                plan.steps.extend(machine.iter().map(delete));
+            }
+            Mutation::WaitForUnreachable if view.servers.connection == Connection::Unreachable => {
+                skip(plan, |it| matches!(it, Step::Run(Action::DeleteMachine { .. })));
+            }
+            Mutation::SkipWake => plan.wake_at = None,
+            _ => {}
+        }
+    }
+
+    /// Changes an observation: a `decide` that ignores something acts as if it had observed it differently.
+    pub(super) fn distort(self, observed: &mut Observed) {
+        let exists = observed.machine.managed().is_some();
+        match (self, &mut observed.machine) {
+            (Mutation::CreateUnusable, _) if !exists => {
+                (observed.cluster, observed.recreate_backoff) = (Cluster::Present, None);
+            }
+            (Mutation::IgnorePause, _) if exists => observed.cluster = Cluster::Present,
+            (Mutation::TreatUnreachableAsAbsent, _) if matches!(observed.node, Node::Unreachable(_)) => {
+                observed.node = Node::Absent(Absence::NotJoined);
+            }
+            (Mutation::KeepFailedMachine, Child::Managed(machine)) => machine.health = MachineHealth::Running,
+            (Mutation::IgnoreNameConflict, Child::Absent) => {
+                for child in [&mut observed.bootstrap, &mut observed.infrastructure] {
+                    if matches!(child, Child::Unmanaged(_)) {
+                        *child = Child::Absent;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_provider_delete(step: &Step) -> bool {
+    matches!(step, Step::Run(Action::DeleteProviderObject { .. }))
+}
+
+fn skip(plan: &mut Plan, skipped: fn(&Step) -> bool) {
+    plan.steps.retain(|step| !skipped(step));
+}
+
+fn skip_store(plan: &mut Plan, skipped: fn(&DesiredStatus) -> bool) {
+    plan.steps.retain(|step| !matches!(step, Step::StoreStatus(status) if skipped(status)));
+}
+
+fn replace(plan: &mut Plan, replaced: fn(&Step) -> bool, with: &Step) {
+    for step in plan.steps.iter_mut().filter(|step| replaced(step)) {
+        step.clone_from(with);
+    }
+}

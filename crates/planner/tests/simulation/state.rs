@@ -1,0 +1,307 @@
+//! The state of the simulation at one moment, small enough to be hashed and compared millions of times.
+
+use fivespot_api::Phase;
+use fivespot_planner::observed::{Cluster, Cordon, Exclusions};
+
+use super::invariants::Invariant;
+use super::mutations::Mutation;
+use super::reconcile::Reconcile;
+use super::time::Seconds;
+
+/// What the spec asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "each is set independently")]
+pub(crate) struct Requested {
+    pub(crate) deleted: bool,
+    pub(crate) kill_switch: bool,
+    pub(crate) enabled: bool,
+    /// Whether the spec parses.
+    pub(crate) valid: bool,
+    /// Whether `killIfCommands` is set.
+    pub(crate) reclaimable: bool,
+}
+
+impl Requested {
+    /// A machine while the window is open.
+    pub(crate) const MACHINE: Requested =
+        Requested { deleted: false, kill_switch: false, enabled: true, valid: true, reclaimable: true };
+}
+
+/// The ScheduledMachine as the API server stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Object {
+    pub(crate) requested: Requested,
+    pub(crate) finalizer: bool,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) refs: bool,
+    /// Whether the refs have the uids of the provider objects.
+    pub(crate) child_uids: bool,
+    pub(crate) shutdown_started_at: Option<Seconds>,
+    pub(crate) reclaim: Option<Reclaim>,
+}
+
+impl Object {
+    pub(crate) fn reclaim_in_progress(&self) -> bool {
+        self.reclaim.is_some_and(|it| it.in_progress)
+    }
+}
+
+/// The record of the last reclaim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reclaim {
+    pub(crate) machine: u8,
+    pub(crate) schedule_disabled: bool,
+    pub(crate) in_progress: bool,
+    pub(crate) count: u8,
+}
+
+/// Who manages an object that has the name of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    ScheduledMachine,
+    /// Another controller since it took the object over; its uid is unchanged.
+    TakenOver,
+    /// Another client since it created the object.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct MachineState {
+    pub(crate) uid: u8,
+    pub(crate) owner: Owner,
+    pub(crate) deleting: bool,
+    pub(crate) exclusions: Exclusions,
+    /// Whether it has a `nodeRef`.
+    pub(crate) joined: bool,
+    pub(crate) failed: bool,
+}
+
+impl MachineState {
+    pub(crate) fn new(uid: u8, owner: Owner) -> Self {
+        MachineState { uid, owner, deleting: false, exclusions: Exclusions::default(), joined: false, failed: false }
+    }
+
+    pub(crate) fn is_managed(self) -> bool {
+        self.owner == Owner::ScheduledMachine
+    }
+}
+
+/// A bootstrap or infrastructure object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProviderState {
+    pub(crate) owner: Owner,
+    pub(crate) deleting: bool,
+    /// Uid of the Machine that has adopted it.
+    pub(crate) adopted_by: Option<u8>,
+}
+
+impl ProviderState {
+    pub(crate) fn new(owner: Owner) -> Self {
+        ProviderState { owner, deleting: false, adopted_by: None }
+    }
+
+    pub(crate) fn uid(self) -> &'static str {
+        if self.owner == Owner::Other { "other" } else { "managed" }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeState {
+    /// Uid of its Machine. The Nodes of all Machines have the same name.
+    pub(crate) machine: u8,
+    pub(crate) cordon: Cordon,
+    pub(crate) reclaim_requested: bool,
+    pub(crate) agent: AgentState,
+}
+
+/// Rollout of the reclaim agent on a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AgentState {
+    pub(crate) labelled: bool,
+    pub(crate) config: ConfigState,
+}
+
+impl AgentState {
+    pub(crate) const NONE: AgentState = AgentState { labelled: false, config: ConfigState::Absent };
+    pub(crate) const ROLLED_OUT: AgentState = AgentState { labelled: true, config: ConfigState::Current };
+}
+
+/// The agent's ConfigMap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ConfigState {
+    Absent,
+    Current,
+    Unusable,
+}
+
+/// The pod on the Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PodState {
+    Evictable,
+    /// A PodDisruptionBudget blocks its eviction.
+    Blocked,
+    Terminating,
+}
+
+/// The controller's connection to the workload cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Connection {
+    Connected,
+    Connecting,
+    Unreachable,
+}
+
+/// What the API servers store besides the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Servers {
+    pub(crate) machine: Option<MachineState>,
+    pub(crate) bootstrap: Option<ProviderState>,
+    pub(crate) infrastructure: Option<ProviderState>,
+    pub(crate) node: Option<NodeState>,
+    pub(crate) pod: Option<PodState>,
+    pub(crate) cluster: Cluster,
+    pub(crate) connection: Connection,
+}
+
+impl Servers {
+    pub(crate) const EMPTY: Servers = Servers {
+        machine: None,
+        bootstrap: None,
+        infrastructure: None,
+        node: None,
+        pod: None,
+        cluster: Cluster::Present,
+        connection: Connection::Connected,
+    };
+
+    /// The Machine, if the ScheduledMachine manages it.
+    pub(crate) fn managed_machine(&self) -> Option<MachineState> {
+        self.machine.filter(|it| it.is_managed())
+    }
+
+    /// The managed Machine, unless it is being deleted.
+    pub(crate) fn live_machine(&self) -> Option<MachineState> {
+        self.managed_machine().filter(|it| !it.deleting)
+    }
+
+    /// The Node of the managed Machine, if the controller can read it.
+    pub(crate) fn reachable_node(&self) -> Option<NodeState> {
+        let machine = self.managed_machine().filter(|_| self.connection == Connection::Connected)?;
+        self.node.filter(|it| it.machine == machine.uid)
+    }
+
+    pub(crate) fn providers(&self) -> [Option<ProviderState>; 2] {
+        [self.bootstrap, self.infrastructure]
+    }
+
+    pub(crate) fn providers_mut(&mut self) -> [&mut Option<ProviderState>; 2] {
+        [&mut self.bootstrap, &mut self.infrastructure]
+    }
+
+    /// Whether the ScheduledMachine manages a provider object. A Machine that was taken over takes along what it has
+    /// adopted.
+    pub(crate) fn is_managed(&self, child: ProviderState) -> bool {
+        let taken_over = |it: MachineState| it.owner == Owner::TakenOver && child.adopted_by == Some(it.uid);
+        child.owner == Owner::ScheduledMachine && !self.machine.is_some_and(taken_over)
+    }
+
+    /// Whether no managed child is left.
+    pub(crate) fn nothing_managed(&self) -> bool {
+        self.managed_machine().is_none() && !self.providers().into_iter().flatten().any(|it| self.is_managed(it))
+    }
+}
+
+/// The controller's watch caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Caches {
+    pub(crate) object: Option<Object>,
+    pub(crate) machine: Option<MachineState>,
+    pub(crate) node: Option<NodeState>,
+}
+
+/// The last Machine that the controller has observed as failed. A restart forgets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LostMachine {
+    pub(crate) uid: u8,
+    /// When the next Machine may be created; `None` once the backoff is over.
+    pub(crate) recreate_at: Option<Seconds>,
+}
+
+/// What happens later without any request of the controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Pending {
+    /// In how many rounds the workload cluster is connected; 0 if it is, or if it never will be.
+    pub(crate) reconnect_in: u8,
+    /// The owner requests the machine as soon as it has a Node.
+    pub(crate) reclaim_request: bool,
+}
+
+/// How many more disturbances the model checker explores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    pub(crate) edits: u8,
+    pub(crate) crashes: u8,
+    pub(crate) faults: u8,
+    /// Lost requests and responses.
+    pub(crate) losses: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) object: Option<Object>,
+    pub(crate) servers: Servers,
+    pub(crate) window_open: bool,
+    pub(crate) now: Seconds,
+    /// How many Machines the controller has created.
+    pub(crate) created: u8,
+    pub(crate) caches: Caches,
+    pub(crate) lost_machine: Option<LostMachine>,
+    /// The reconcile in progress.
+    pub(crate) reconcile: Option<Reconcile>,
+    pub(crate) pending: Pending,
+    pub(crate) budget: Budget,
+    /// Whether a user has enabled the schedule since the last reclaim.
+    pub(crate) enabled_since_reclaim: bool,
+    pub(crate) mutation: Option<Mutation>,
+    /// The first invariant that was violated.
+    pub(crate) violated: Option<Invariant>,
+}
+
+impl World {
+    /// An object that no reconcile has seen yet.
+    pub(crate) fn new(requested: Requested) -> Self {
+        let object = Object {
+            requested,
+            finalizer: false,
+            phase: None,
+            refs: false,
+            child_uids: false,
+            shutdown_started_at: None,
+            reclaim: None,
+        };
+        World {
+            object: Some(object),
+            servers: Servers::EMPTY,
+            window_open: true,
+            now: Seconds::ZERO,
+            created: 0,
+            caches: Caches { object: Some(object), machine: None, node: None },
+            lost_machine: None,
+            reconcile: None,
+            pending: Pending::default(),
+            budget: Budget::default(),
+            enabled_since_reclaim: true,
+            mutation: None,
+            violated: None,
+        }
+    }
+
+    /// The caches receive all outstanding watch events.
+    pub(crate) fn sync_caches(&mut self) {
+        self.caches = Caches { object: self.object, machine: self.servers.machine, node: self.servers.node };
+    }
+
+    pub(crate) fn is_backing_off(&self) -> bool {
+        self.lost_machine.and_then(|it| it.recreate_at).is_some_and(|at| self.now < at)
+    }
+}
