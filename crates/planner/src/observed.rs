@@ -28,6 +28,31 @@ pub struct Observed {
     pub recreate_backoff: Option<RecreateBackoff>,
 }
 
+impl Observed {
+    /// The object that has the name of a child and is not managed by this ScheduledMachine, with what to do about it.
+    pub fn name_conflict(&self) -> Option<String> {
+        let desired = self.desired.as_ref();
+        let refs = desired.map(|desired| &desired.refs).or(self.stored.refs.as_ref());
+        let name = |reference: &Ref| format!("{} {}", reference.kind, reference.name);
+        let object = if matches!(self.machine, Child::Unmanaged(_)) {
+            desired.map_or_else(
+                || "A Machine with the name of the child".to_owned(),
+                |it| format!("Machine {}", it.machine),
+            )
+        } else if matches!(self.bootstrap, Child::Unmanaged(_)) {
+            name(&refs?.bootstrap)
+        } else if matches!(self.infrastructure, Child::Unmanaged(_)) {
+            name(&refs?.infrastructure)
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{object} already exists and is not managed by this ScheduledMachine; delete it, or recreate this \
+             ScheduledMachine under another name"
+        ))
+    }
+}
+
 /// The children that a spec asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredChildren {
@@ -189,17 +214,22 @@ pub enum Absence {
     NotJoined,
     #[error("Node {name} does not exist")]
     NotFound { name: String },
-    #[error("Node {name} has providerID {}, expected {}", quoted(found.as_ref()), quoted(expected.as_ref()))]
+    #[error("Node {name} has {}", mismatch(found.as_ref(), expected.as_ref()))]
     ProviderIdMismatch { name: String, found: Option<String>, expected: Option<String> },
-    #[error("providerID {} of Node {name} is claimed by more than one Machine", quoted(Some(provider_id)))]
+    #[error("providerID {} of Node {name} is claimed by more than one Machine", quoted(provider_id))]
     ClaimedTwice { name: String, provider_id: String },
 }
 
 /// The server of a kubeconfig decides what a Node says, and the text ends up in the status.
 const MAX_PROVIDER_ID_CHARS: usize = 200;
 
-fn quoted(provider_id: Option<&String>) -> String {
-    let Some(id) = provider_id else { return "none".to_owned() };
+/// "providerID "a", expected "b"", "no providerID".
+fn mismatch(found: Option<&String>, expected: Option<&String>) -> String {
+    let found = found.map_or_else(|| "no providerID".to_owned(), |id| format!("providerID {}", quoted(id)));
+    expected.map_or_else(|| found.clone(), |id| format!("{found}, expected {}", quoted(id)))
+}
+
+fn quoted(id: &str) -> String {
     match id.char_indices().nth(MAX_PROVIDER_ID_CHARS) {
         Some((end, _)) => format!("{:?}…", &id[..end]),
         None => format!("{id:?}"),
@@ -363,7 +393,7 @@ mod tests {
             Absence::ProviderIdMismatch { name: "desk-01".to_owned(), found, expected }.to_string()
         };
         assert_eq!(mismatch(Some("a")), "Node desk-01 has providerID \"a\", expected \"b\"");
-        assert_eq!(mismatch(None), "Node desk-01 has providerID none, expected \"b\"");
+        assert_eq!(mismatch(None), "Node desk-01 has no providerID, expected \"b\"");
         let forged = mismatch(Some(&"é".repeat(1_000_000)));
         assert!(forged.chars().count() < 300 && forged.ends_with("expected \"b\""), "{forged}");
     }

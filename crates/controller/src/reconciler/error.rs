@@ -16,7 +16,8 @@ pub(crate) enum ReconcileError {
     Request(Arc<RequestError>),
 
     #[error(
-        "{object} already exists and is not managed by this ScheduledMachine; delete it or rename this ScheduledMachine"
+        "{object} already exists and is not managed by this ScheduledMachine; delete it, or recreate this \
+         ScheduledMachine under another name"
     )]
     NameConflict { object: String },
 

@@ -13,10 +13,7 @@ use crate::plan::{DesiredStatus, NeedsRead, Plan, Step};
 
 pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
     match &input.observed.machine {
-        Child::Unmanaged(_) => {
-            let name = input.observed.desired.as_ref().map_or("", |desired| desired.machine.as_str());
-            Ok(blocked(input, &name_conflict("Machine", name)))
-        }
+        Child::Unmanaged(_) => Ok(name_conflict(input)),
         Child::Managed(machine) if machine.deleting => removal::graceful(input, Cause::WindowClosed),
         Child::Managed(machine) => keep_running(input, machine),
         Child::NotRead => Err(NeedsRead::Children),
@@ -87,10 +84,8 @@ fn create(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
     if has_leftovers(observed, desired)? {
         return removal::graceful(input, Cause::WindowClosed);
     }
-    let children =
-        [(&observed.bootstrap, &desired.refs.bootstrap), (&observed.infrastructure, &desired.refs.infrastructure)];
-    if let Some((_, child)) = children.into_iter().find(|(child, _)| matches!(child, Child::Unmanaged(_))) {
-        return Ok(blocked(input, &name_conflict(&child.kind, &child.name)));
+    if [&observed.bootstrap, &observed.infrastructure].iter().any(|child| matches!(child, Child::Unmanaged(_))) {
+        return Ok(name_conflict(input));
     }
     if let Some(waiting) = wait(input) {
         return Ok(waiting);
@@ -124,7 +119,11 @@ fn wait(input: &DecisionInput<'_>) -> Option<Plan> {
     let cluster = input.spec.map_or_else(|_| String::new(), |spec| format!(" {}", spec.cluster_name));
     match input.observed.cluster {
         Cluster::Missing => {
-            return Some(waiting(Phase::Error, Ready::Error, &format!("Cluster{cluster} does not exist")));
+            return Some(waiting(
+                Phase::Error,
+                Ready::Error,
+                &format!("Cluster{cluster} does not exist; create it or correct spec.clusterName"),
+            ));
         }
         Cluster::Deleting => {
             return Some(waiting(Phase::Error, Ready::Error, &format!("Cluster{cluster} is being deleted")));
@@ -171,11 +170,8 @@ fn has_leftovers(observed: &Observed, desired: &DesiredChildren) -> Result<bool,
             || children.iter().any(is_outdated)))
 }
 
-fn name_conflict(kind: &str, name: &str) -> String {
-    format!(
-        "{kind} {name} already exists and is not managed by this ScheduledMachine; delete it or rename this \
-         ScheduledMachine"
-    )
+fn name_conflict(input: &DecisionInput<'_>) -> Plan {
+    blocked(input, &input.observed.name_conflict().unwrap_or_default())
 }
 
 /// Only a user or another controller can resolve this; a watch reports when they have.

@@ -21,7 +21,7 @@ pub(super) fn message(desired: &DesiredStatus, input: &DecisionInput<'_>, outcom
         message = format!("{message}, {blocked}");
     }
     if let Some(at) = desired.delete_by {
-        message = format!("{message}; Machine will be deleted by {}", local_time(input, at));
+        message = format!("{message}; Machine will be deleted no later than {}", local_time(input, at));
     }
     if desired.ready == Ready::ScheduleInactive
         && let Ok(spec) = input.spec
@@ -113,7 +113,7 @@ pub(super) fn machine_ready(name: &str, observed: &Observed, outcome: &Outcome) 
     let Some(machine) = observed.machine.managed() else {
         return match &outcome.machine {
             Some(_) => waiting(),
-            None => (MachineReady::NoMachine, "No Machine exists".to_owned()),
+            None => (MachineReady::NoMachine, "This ScheduledMachine has no Machine".to_owned()),
         };
     };
     match (&machine.health, &observed.node) {
@@ -146,12 +146,13 @@ pub(super) fn references(desired: &DesiredStatus, input: &DecisionInput<'_>, out
             "All references are valid; the spec was edited after the Machine was created and applies from the next window"
                 .to_owned()
         }
-        ReferencesValid::ClusterNotFound => format!("{cluster} does not exist"),
+        ReferencesValid::ClusterNotFound => format!("{cluster} does not exist; create it or correct spec.clusterName"),
         ReferencesValid::ClusterDeleting => format!("{cluster} is being deleted"),
         ReferencesValid::ClusterPaused => format!("{cluster} is paused"),
         ReferencesValid::InvalidSpec | ReferencesValid::GroupNotAllowed | ReferencesValid::NamespaceNotAllowed => {
             input.spec.map_or_else(ToString::to_string, |_| String::new())
         }
-        ReferencesValid::KindNotFound | ReferencesValid::NameConflict => desired.message.clone(),
+        ReferencesValid::NameConflict => input.observed.name_conflict().unwrap_or_else(|| desired.message.clone()),
+        ReferencesValid::KindNotFound => desired.message.clone(),
     }
 }

@@ -24,7 +24,7 @@ pub fn transitions(
     if before.phase != after.phase {
         events.extend(phase_event(before, after, input));
     }
-    events.extend(kill_switch_event(before, after, outcome));
+    events.extend(kill_switch_event(before, after, outcome, input));
     let message = || after.message.clone().unwrap_or_default();
     if is_ready_reason(after, Ready::InvalidSpec) && before.message != after.message {
         events.push(Event::new(Reason::InvalidSpec, message()));
@@ -75,7 +75,7 @@ fn phase_event(
         // The plan itself reports that a shutdown was cancelled.
         Phase::Active => (before.phase != Some(Phase::ShuttingDown)).then(|| {
             let until = input.spec.map_or_else(|_| String::new(), |spec| window_end(input, &spec.schedule));
-            let note = format!("Window of schedule {} opened; {until}", input.requested.schedule);
+            let note = format!("Schedule {} is open; {until}", input.requested.schedule);
             Event::new(Reason::ScheduleActivated, note)
         }),
         // Within the window, the Machine or the ScheduledMachine was deleted instead.
@@ -118,6 +118,7 @@ fn kill_switch_event(
     before: &ScheduledMachineStatus,
     after: &ScheduledMachineStatus,
     outcome: &Outcome,
+    input: &DecisionInput<'_>,
 ) -> Option<Event> {
     // The switch changes by an edit of the spec; the condition may change for other reasons meanwhile.
     let edited = before.observed_generation != after.observed_generation;
@@ -135,7 +136,8 @@ fn kill_switch_event(
             Some(Event::new(Reason::KillSwitchActivated, note))
         }
         (true, false) if edited && outcome.failure.is_none() && !is_ready_reason(after, Ready::EmergencyReclaim) => {
-            Some(Event::new(Reason::KillSwitchReset, "spec.killSwitch is false; returning to the schedule"))
+            let next = if input.requested.enabled { "returning to the schedule" } else { "the schedule is disabled" };
+            Some(Event::new(Reason::KillSwitchReset, format!("spec.killSwitch is false; {next}")))
         }
         (true | false, true | false) => None,
     }

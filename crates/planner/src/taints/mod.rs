@@ -86,7 +86,8 @@ impl Diff {
 
 /// State of the taints while there is no Node.
 pub(crate) fn no_node(desired: &[NodeTaint]) -> TaintStatus {
-    let condition = (NodeTainted::NoNodeYet, "Waiting for the Node to join".to_owned());
+    let condition =
+        (NodeTainted::NoNodeYet, "No Node exists; taints are applied once the machine has joined".to_owned());
     TaintStatus { applied: Vec::new(), condition: (!desired.is_empty()).then_some(condition) }
 }
 

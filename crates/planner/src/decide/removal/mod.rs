@@ -57,7 +57,11 @@ fn finished(input: &DecisionInput<'_>, cause: Cause) -> Plan {
     match cause {
         Cause::Deleted => {
             let steps = if input.observed.has_finalizer { vec![Step::RemoveFinalizer] } else { Vec::new() };
-            let message = "Machine is removed; removing the finalizer";
+            let message = if input.observed.has_finalizer {
+                "Machine is removed; removing the finalizer"
+            } else {
+                "Machine is removed; waiting for finalizers of other controllers"
+            };
             let mut plan = nothing_left(Phase::ShuttingDown, Ready::ShuttingDown, message);
             // The finalizer of another controller may keep the object.
             if let Some(reclaim) = &mut plan.status.reclaim {
@@ -69,7 +73,7 @@ fn finished(input: &DecisionInput<'_>, cause: Cause) -> Plan {
         Cause::KillSwitch => nothing_left(
             Phase::Terminated,
             Ready::KillSwitchActive,
-            "Machine was removed by the kill switch; set spec.killSwitch to false to return to the schedule",
+            "Kill switch is on and no machine exists; set spec.killSwitch to false to return to the schedule",
         ),
         Cause::WindowClosed | Cause::MachineFailed => {
             nothing_left(Phase::Inactive, Ready::ScheduleInactive, "Outside the schedule")
