@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::capi::{ServedApi, served_api};
 use crate::clusters::{ConnectionDeps, WorkloadClusters};
 use crate::config::Config;
-use crate::reconciler::{self, Context, Parts, Requeue, triggers};
+use crate::reconciler::{self, Context, ContextDeps, Requeue, triggers};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::client::client;
 use crate::runtime::events::EventPublisher;
@@ -74,7 +74,7 @@ async fn run_controller(
         queue: Arc::clone(&queue),
         metrics: Arc::clone(metrics),
     });
-    let context = Arc::new(Context::new(Parts {
+    let context = Arc::new(Context::new(ContextDeps {
         client,
         served,
         workload_clusters,

@@ -51,7 +51,7 @@ pub enum Step {
     DisableSchedule,
     /// Creates the bootstrap object, the infrastructure object and the Machine.
     CreateChildren,
-    /// Evicts the pods with respect for their PodDisruptionBudgets.
+    /// Evicts the pods, respecting their PodDisruptionBudgets.
     EvictPods(Vec<PodKey>),
     /// Applies the desired taints and removes those that the controller applied and that are no longer desired.
     ApplyTaints {
@@ -125,7 +125,7 @@ pub enum Action {
     Uncordon,
     /// Deletes the pods with grace period 0, regardless of PodDisruptionBudgets.
     DeletePods(Vec<PodKey>),
-    /// Lists the pods of the Node and deletes them likewise.
+    /// Lists the pods of the Node and deletes them the same way.
     DeleteAllPods,
     /// Removes the agent's ConfigMap and the Node's label.
     WithdrawAgent,

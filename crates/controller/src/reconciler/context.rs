@@ -39,7 +39,7 @@ pub(crate) struct Context {
 }
 
 /// The parts of a [`Context`] that its creator provides.
-pub(crate) struct Parts {
+pub(crate) struct ContextDeps {
     pub(crate) client: Client,
     pub(crate) served: ServedApi,
     pub(crate) workload_clusters: WorkloadClusters,
@@ -51,8 +51,8 @@ pub(crate) struct Parts {
 }
 
 impl Context {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { client, served, workload_clusters, queue, writes, events, metrics, shutdown } = parts;
+    pub(crate) fn new(parts: ContextDeps) -> Self {
+        let ContextDeps { client, served, workload_clusters, queue, writes, events, metrics, shutdown } = parts;
         Context {
             kinds: KindResolver::new(client.clone()),
             objects: Cache::new(()),

@@ -66,7 +66,7 @@ pub(crate) enum ReconcileError {
     )]
     AgentNamespaceMissing { config_map: String, namespace: String },
 
-    /// The state that was decided from is incomplete, although it was read.
+    /// The decision requires a read that was already made.
     #[error("internal error: the decision requires {read:?} a second time")]
     Undecided { read: NeedsRead },
 

@@ -25,7 +25,7 @@ use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
 use tracing::{debug, field, warn};
 
-pub(crate) use context::{Context, Parts};
+pub(crate) use context::{Context, ContextDeps};
 pub(crate) use error::ReconcileError;
 
 use crate::runtime::workqueue::Key;
@@ -48,7 +48,7 @@ impl Requeue {
     }
 }
 
-/// Everything that belongs to one reconcile: what was read, what is decided from, and what has been done so far.
+/// Everything that belongs to one reconcile: what was read, what the decision is based on, and what has been done so far.
 struct Scope<'a> {
     context: &'a Context,
     key: &'a Key,

@@ -86,7 +86,7 @@ pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Res
     Ok(())
 }
 
-/// Sends the patch, with the `resourceVersion` that was decided from.
+/// Sends the patch, with the `resourceVersion` that the decision was based on.
 async fn patch_status(scope: &mut Scope<'_>, patch: Value) -> Result<(), ReconcileError> {
     let operation = Operation::new("patch", format!("status of ScheduledMachine {}", scope.key));
     let (api, patch) = (scope.api(), scope.with_resource_version(json!({ "status": patch })));

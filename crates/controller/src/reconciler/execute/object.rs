@@ -1,4 +1,4 @@
-//! Writes to the ScheduledMachine other than its status. Each carries the `resourceVersion` that was decided from, so a later edit wins.
+//! Writes to the ScheduledMachine other than its status. Each carries the `resourceVersion` that the decision was based on, so a later edit wins.
 
 use fivespot_api::keys;
 use kube::ResourceExt as _;

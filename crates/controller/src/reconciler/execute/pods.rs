@@ -29,7 +29,7 @@ enum Eviction {
 }
 
 impl Scope<'_> {
-    /// Evicts pods with respect for their PodDisruptionBudgets. A blocked eviction is reported and retried, not a failure.
+    /// Evicts pods, respecting their PodDisruptionBudgets. A blocked eviction is reported and retried, not a failure.
     pub(super) async fn evict_pods(&mut self, pods: &[PodKey]) -> Result<(), ReconcileError> {
         let Some((client, _)) = self.node()? else { return Ok(()) };
         let results: Vec<(&PodKey, Result<Eviction, ReconcileError>)> = {

@@ -31,7 +31,7 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
         steps.push(Step::StoreStatus(Box::new(reclaim::status(input, ScheduleRecord::NotYetDisabled))));
     }
     steps.extend(removal);
-    // A reclaim of an object that is being deleted is stored likewise: it keeps the removal fast after a restart.
+    // A reclaim of an object that is being deleted is stored as well: it keeps the removal fast after a restart.
     let status = if reclaim_request::in_progress(input) {
         steps.extend(reclaim::cleanup_steps(input));
         reclaim::status(input, ScheduleRecord::Disabled)
