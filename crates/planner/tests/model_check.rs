@@ -92,43 +92,43 @@ const WITH_FAULT: Budget = Budget { edits: 2, crashes: 1, faults: 1, losses: 0 }
 
 #[test]
 fn three_edits_and_a_crash() {
-    check("three edits and a crash", FaultClass::None, Budget { edits: 3, crashes: 1, ..Budget::default() }, 760_000);
+    check("three edits and a crash", FaultClass::None, Budget { edits: 3, crashes: 1, ..Budget::default() }, 1_100_000);
 }
 
 #[test]
 fn lost_messages() {
-    check("lost messages", FaultClass::None, Budget { edits: 2, losses: 2, ..Budget::default() }, 629_000);
+    check("lost messages", FaultClass::None, Budget { edits: 2, losses: 2, ..Budget::default() }, 900_000);
 }
 
 #[test]
 fn other_clients() {
-    check("other clients", FaultClass::OtherClients, WITH_FAULT, 2_107_000);
+    check("other clients", FaultClass::OtherClients, WITH_FAULT, 2_900_000);
 }
 
 #[test]
 fn other_clients_twice() {
     let twice = Budget { edits: 1, faults: 2, ..Budget::default() };
-    check("other clients twice", FaultClass::OtherClients, twice, 500_000);
+    check("other clients twice", FaultClass::OtherClients, twice, 580_000);
 }
 
 #[test]
 fn unreachable_workload_cluster() {
-    check("unreachable workload cluster", FaultClass::WorkloadCluster, WITH_FAULT, 826_000);
+    check("unreachable workload cluster", FaultClass::WorkloadCluster, WITH_FAULT, 1_100_000);
 }
 
 #[test]
 fn failing_machines() {
-    check("failing machines", FaultClass::Machine, WITH_FAULT, 1_975_000);
+    check("failing machines", FaultClass::Machine, WITH_FAULT, 2_900_000);
 }
 
 #[test]
 fn paused_or_missing_cluster() {
-    check("paused or missing Cluster", FaultClass::Cluster, WITH_FAULT, 779_000);
+    check("paused or missing Cluster", FaultClass::Cluster, WITH_FAULT, 1_100_000);
 }
 
 #[test]
 fn invalid_spec() {
-    check("invalid spec", FaultClass::Spec, WITH_FAULT, 897_000);
+    check("invalid spec", FaultClass::Spec, WITH_FAULT, 1_350_000);
 }
 
 #[test]

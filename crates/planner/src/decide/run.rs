@@ -129,7 +129,7 @@ fn wait(input: &DecisionInput<'_>) -> Option<Plan> {
             return Some(waiting(Phase::Error, Ready::Error, &format!("Cluster{cluster} is being deleted")));
         }
         Cluster::Paused => {
-            let message = format!("Cluster{cluster} is paused; the machine is created once it is resumed");
+            let message = format!("Cluster{cluster} is paused; the machine is created once the Cluster is resumed");
             return Some(waiting(Phase::Pending, Ready::Provisioning, &message));
         }
         Cluster::Present => {}

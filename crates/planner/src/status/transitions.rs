@@ -46,8 +46,11 @@ pub fn transitions(
     }
     let disabled = |it: &ScheduledMachineStatus| it.reclaim.as_ref().is_some_and(|it| it.schedule_disabled);
     if disabled(after) && !disabled(before) {
-        let note = "Set spec.schedule.enabled to false after an emergency reclaim; set it to true when the owner no longer \
-                    needs the machine";
+        let reason = after.reclaim.as_ref().and_then(|it| it.reason.as_deref()).unwrap_or(NO_REASON);
+        let note = format!(
+            "Disabled the schedule after an emergency reclaim ({reason}); set spec.schedule.enabled to true when the owner \
+             no longer needs the machine"
+        );
         events.push(Event::new(Reason::EmergencyReclaimDisabledSchedule, note));
     }
     events

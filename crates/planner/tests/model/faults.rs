@@ -56,7 +56,7 @@ impl FaultClass {
         }
     }
 
-    /// Recovers from the fault, or takes one step towards it.
+    /// Recovers from the fault, possibly in several steps.
     pub(super) fn recover(self, world: &mut World) {
         match (self, world.servers.connection) {
             (FaultClass::None, _) | (FaultClass::WorkloadCluster, Connection::Connected) => {}

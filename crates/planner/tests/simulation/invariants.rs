@@ -108,7 +108,7 @@ impl World {
     }
 
     /// A request changes or deletes this Machine, its Node or a pod on it. A Machine keeps its uid when it is taken over,
-    /// so a request that is made from an older observation cannot be rejected.
+    /// so the API server cannot reject a request that is based on an older observation.
     pub(super) fn check_machine_is_managed(&mut self, reconcile: &Reconcile, machine: MachineState) {
         let outdated = machine.owner == Owner::TakenOver && reconcile.view.observed_as_managed(machine.uid);
         if !machine.is_managed() && !outdated {

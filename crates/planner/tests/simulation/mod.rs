@@ -31,13 +31,12 @@ mod server;
 mod state;
 mod time;
 
-pub(crate) use actors::RECREATE_BACKOFF;
 pub(crate) use expected::unexpected;
 pub(crate) use fixtures::{EXISTING_MACHINE, NAME, NAMESPACE, Schedule};
 pub(crate) use invariants::Invariant;
 pub(crate) use mutations::Mutation;
 pub(crate) use observe::{Decided, View};
-pub(crate) use quiescence::{MAX_RECONCILES, Next, Unsettled};
+pub(crate) use quiescence::{MAX_RECONCILES, Next};
 pub(crate) use reconcile::Reconcile;
 pub(crate) use request::{NodeRequest, Request};
 pub(crate) use server::Response;

@@ -37,7 +37,7 @@ pub(crate) struct View {
     pub(crate) mutation: Option<Mutation>,
 }
 
-/// A decision, and what it was made from.
+/// A decision, and what it is based on.
 pub(crate) struct Decided {
     pub(crate) object: Object,
     pub(crate) requested: RequestedState,

@@ -40,7 +40,7 @@ pub(crate) enum Unsettled {
     BusyLoop,
     /// No reconcile was requested although another one would do or report something.
     NotWoken(Vec<Request>),
-    /// A request that was made from the current state had no effect.
+    /// A request that was based on the current state had no effect.
     Ineffective(Request, Response),
 }
 

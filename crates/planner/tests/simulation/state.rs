@@ -300,8 +300,4 @@ impl World {
     pub(crate) fn sync_caches(&mut self) {
         self.caches = Caches { object: self.object, machine: self.servers.machine, node: self.servers.node };
     }
-
-    pub(crate) fn is_backing_off(&self) -> bool {
-        self.lost_machine.and_then(|it| it.recreate_at).is_some_and(|at| self.now < at)
-    }
 }

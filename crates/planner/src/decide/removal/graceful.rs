@@ -80,7 +80,7 @@ pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<
 
 /// Pods are not evicted while the Cluster is paused, so their time starts when it is resumed.
 fn paused(input: &DecisionInput<'_>) -> Plan {
-    let message = "Cluster is paused; the machine is removed once it is resumed";
+    let message = "Cluster is paused; the machine is removed once the Cluster is resumed";
     let status = desired_status::keeping(input, Phase::ShuttingDown, Ready::ShuttingDown, message);
     Plan {
         steps: desired_status::finalizer_for_children(input).into_iter().collect(),

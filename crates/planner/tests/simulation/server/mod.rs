@@ -13,7 +13,7 @@ pub(crate) enum Response {
     Done,
     /// The object does not exist, or has the requested state already. The controller treats this as success.
     Unchanged,
-    /// The request was made from an old state; the controller observes again.
+    /// The request is based on an outdated state; the controller observes again.
     Conflict,
     /// An unmanaged object has the name; the controller reports it.
     NameTaken,

@@ -1,5 +1,4 @@
-//! Writes of the ScheduledMachine. Each carries the version that it was made from; one made from an old version is a
-//! conflict.
+//! Writes of the ScheduledMachine. Each carries the version that it is based on; an outdated version is a conflict.
 
 use fivespot_api::{Phase, ReclaimStatus};
 use fivespot_planner::plan::DesiredStatus;
