@@ -56,11 +56,14 @@ fn read_commands() -> Vec<Suggestion> {
 fn write_commands() -> Vec<Suggestion> {
     let patch = |name: &str, spec: &str| format!("kubectl patch sm {name} --type=merge -p '{{\"spec\":{spec}}}'");
     [
-        (patch(OPEN_NOW, r#"{"killSwitch":true}"#), "Remove it immediately, without draining"),
+        (patch(OPEN_NOW, r#"{"killSwitch":true}"#), "Remove the machine immediately, without draining"),
         (patch(OPEN_NOW, r#"{"killSwitch":false}"#), "Follow the schedule again, which is open"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":false}}"#), "Disable the schedule: the machine stays as it is"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":true}}"#), "Enable the schedule again"),
-        (patch(OPEN_NOW, r#"{"killIfCommands":["idea"]}"#), "Let its owner reclaim it: adds a label to its Node"),
+        (
+            patch(OPEN_NOW, r#"{"killIfCommands":["idea"]}"#),
+            "Let the owner reclaim the machine: adds a label to its Node",
+        ),
         (request_reclaim(OPEN_NOW), "Do what the agent does when the owner starts idea: an emergency reclaim"),
         (patch(OPEN_NOW, r#"{"schedule":{"enabled":true}}"#), "Enable the schedule again, which the reclaim disabled"),
         (patch(BUSINESS_HOURS, AROUND_THE_CLOCK), "Open the schedule of the other machine around the clock"),
@@ -93,7 +96,7 @@ impl fmt::Display for Instructions {
         }
         writeln!(
             out,
-            "\nThe window of {OPEN_NOW} closes in ten minutes, for two minutes: it is drained, removed and recreated."
+            "\nThe window of {OPEN_NOW} closes in ten minutes, for two minutes: the machine is drained, removed and recreated."
         )?;
         writeln!(out, "Its manifest:  {}", shell_quote(&self.manifest))?;
         writeln!(out, "Logs:          {} (5spot.log is the controller's)", shell_quote(&self.logs))?;
