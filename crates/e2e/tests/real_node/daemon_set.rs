@@ -57,7 +57,7 @@ async fn agent_requests_reclaim_for_host_processes_but_not_for_pods() {
     let armed = env.await_log(&agent, "its detector", |line| line["detector"].is_string()).await;
     assert_eq!(armed["detector"], "netlink", "{armed}");
 
-    let idea = Program::start_as_nobody("idea");
+    let idea = Program::start_unprivileged("idea");
     // The pod's process started earlier, so it would be the first match.
     let found = env.await_match(&agent).await;
     assert_eq!(found["pid"], idea.pid(), "the pod's process is {pod_pid}: {found}");

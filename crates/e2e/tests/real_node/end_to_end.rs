@@ -181,7 +181,7 @@ async fn owner_reclaims_the_machine_by_starting_a_program() {
     env.await_agents(1, 1).await;
     assert_eq!(env.agent_writes().await, Vec::<String>::new());
 
-    let idea = Program::start_as_nobody(&program());
+    let idea = Program::start_unprivileged(&program());
     let status = env.await_status("the machine is Disabled", |status| status.phase == Some(Phase::Disabled)).await;
     assert!(crate::process::status_of(idea.pid()).is_some(), "the owner's program keeps running");
     let reclaim = status.reclaim.clone().unwrap();

@@ -23,7 +23,7 @@ async fn agent_with_another_nodes_name_writes_nothing_and_is_not_ready() {
     })
     .await;
 
-    let _idea = Program::start_as_nobody("other-idea");
+    let _idea = Program::start_unprivileged("other-idea");
     eventually("the agent has sent a request", TIMEOUT, async || !env.agent_writes().on("nodes").is_empty()).await;
     assert!(env.agent_writes().succeeded().is_empty(), "{:?}", env.agent_writes());
     let status = env.await_daemon_set(|status| status.current_number_scheduled == 1).await;

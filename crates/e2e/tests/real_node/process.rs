@@ -7,8 +7,8 @@ use std::{env, fs};
 
 use fivespot_testbed::node::sleeper;
 
-/// The user and group `nobody`.
-const NOBODY: u32 = 65534;
+/// Uid and gid without privileges.
+const UNPRIVILEGED: u32 = 65534;
 
 /// A running program. Killed when dropped.
 pub(crate) struct Program {
@@ -18,12 +18,12 @@ pub(crate) struct Program {
 
 impl Program {
     /// Starts a sleeping program outside of pods, as another user than the agent.
-    pub(crate) fn start_as_nobody(name: &str) -> Self {
+    pub(crate) fn start_unprivileged(name: &str) -> Self {
         let directory = tempfile::tempdir_in(env::temp_dir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let program = directory.path().join(name);
         fs::copy(sleeper().unwrap(), &program).unwrap();
-        let child = Command::new(program).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+        let child = Command::new(program).uid(UNPRIVILEGED).gid(UNPRIVILEGED).spawn().unwrap();
         Self { child, _directory: directory }
     }
 

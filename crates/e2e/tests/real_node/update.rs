@@ -46,7 +46,7 @@ async fn update_keeps_an_agent_ready_even_if_the_new_one_cannot_start() {
     let replaced = |pods: &[Pod]| pods.len() == 1 && pods[0].name_any() != old;
     await_pods_with_one_ready(&env, "the new agent has replaced the old one", replaced).await;
 
-    let idea = Program::start_as_nobody("updated-idea");
+    let idea = Program::start_unprivileged("updated-idea");
     env.await_reclaim_request("updated-idea").await;
     let found = env.await_match(&env.await_agent().await).await;
     assert_eq!(found["pid"], idea.pid(), "{found}");
@@ -72,7 +72,7 @@ async fn new_agent_finds_a_program_started_while_no_agent_ran() {
     })
     .await;
 
-    let idea = Program::start_as_nobody("gap-idea");
+    let idea = Program::start_unprivileged("gap-idea");
     env.roll_out(json!({ "image": AGENT_IMAGE })).await;
     env.await_reclaim_request("gap-idea").await;
     let found = env.await_match(&env.await_agent().await).await;
