@@ -19,6 +19,9 @@ pub const SPEC_HASH_ANNOTATION: &str = "5spot.finos.org/spec-hash";
 pub const RECLAIM_AGENT_LABEL: &str = "5spot.finos.org/reclaim-agent";
 /// Value of [`RECLAIM_AGENT_LABEL`] that enables the agent; other values do not.
 pub const RECLAIM_AGENT_ENABLED: &str = "enabled";
+/// Node annotation: uid of the Machine that the agent was rolled out for. A reclaim request that was on the Node before is
+/// left over from an earlier Machine.
+pub const RECLAIM_AGENT_MACHINE_ANNOTATION: &str = "5spot.finos.org/reclaim-agent-machine";
 /// Node annotation: the owner of the machine requests it back.
 pub const RECLAIM_REQUESTED_ANNOTATION: &str = "5spot.finos.org/reclaim-requested";
 /// Value of [`RECLAIM_REQUESTED_ANNOTATION`] that requests a reclaim; other values are ignored.

@@ -14,7 +14,7 @@ use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{ControlPlaneOptions, TestNamespace, Testbed};
 use fixtures::{
     CONTROLLER_USER, Controller, PhaseRecorder, TestMachine, namespace_with_cluster, request_reclaim,
-    scheduled_machine, sent_by_controller, testbed, wait_for,
+    scheduled_machine, sent_by_controller, testbed, wait_for, wait_until_reclaimable,
 };
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
@@ -83,6 +83,7 @@ async fn reclaim_bypasses_burst() {
     let args = ["--namespace", &ns.name, "--max-concurrent-writes", "1"];
     let _controller = Controller::start_with_args(testbed, &args).await;
     let sm = scheduled_machine(&ns, "desk").kill_if_command("java").priority(1).create_running().await;
+    wait_until_reclaimable(&sm).await;
     never_join(&ns).await;
 
     let mark = testbed.audit().mark();

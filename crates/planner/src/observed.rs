@@ -195,6 +195,8 @@ pub enum Node {
     NotCached(Absence),
     /// The workload cluster cannot be accessed, with the cause.
     Unreachable(String),
+    /// The Machine may have a Node, but none can be identified as its own.
+    Unidentified(Absence),
     Managed(ManagedNode),
 }
 
@@ -202,18 +204,26 @@ impl Node {
     pub fn managed(&self) -> Option<&ManagedNode> {
         match self {
             Node::Managed(node) => Some(node),
-            Node::Absent(_) | Node::Connecting | Node::NotCached(_) | Node::Unreachable(_) => None,
+            Node::Absent(_) | Node::Connecting | Node::NotCached(_) | Node::Unreachable(_) | Node::Unidentified(_) => {
+                None
+            }
         }
     }
 }
 
-/// Why a Machine has no Node.
+/// Why no Node of a Machine is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Absence {
     #[error("Machine has no Node yet")]
     NotJoined,
     #[error("Node {name} does not exist")]
     NotFound { name: String },
+    /// Without a kubeconfig, only the management cluster can be searched.
+    #[error(
+        "Node {name} is not in the management cluster and Secret {secret} does not exist; restore the Secret if the Node \
+         is in a workload cluster"
+    )]
+    NoKubeconfig { name: String, secret: String },
     #[error("Node {name} has {}", mismatch(found.as_ref(), expected.as_ref()))]
     ProviderIdMismatch { name: String, found: Option<String>, expected: Option<String> },
     #[error("providerID {} of Node {name} is claimed by more than one Machine", quoted(provider_id))]
@@ -265,6 +275,8 @@ pub struct AgentRollout {
     /// Whether the Node has the label that the agent's DaemonSet selects.
     pub labelled: bool,
     pub config: AgentConfig,
+    /// Uid of the Machine that the agent was rolled out for. The Node may have been another Machine's before.
+    pub machine_uid: Option<String>,
 }
 
 /// The agent's ConfigMap for a Node.

@@ -56,6 +56,7 @@ impl Model for Exploration {
             RefsAreStoredBeforeCreation
             ShutdownIsStoredBeforeRemoval
             ReclaimIsStoredBeforeRemoval
+            OldReclaimRequestIsNotObeyed
             DisabledOrInvalidIsLeftAlone
             NodeIsDrainedBeforeDeletion
             UnmanagedObjectIsNotTouched
@@ -150,6 +151,7 @@ fn each_mutation_is_found_by_the_property_it_violates() {
     violates(Mutation::SkipStoreOfRefs, none, Invariant::RefsAreStoredBeforeCreation);
     violates(Mutation::SkipStoreOfShutdown, none, Invariant::ShutdownIsStoredBeforeRemoval);
     violates(Mutation::SkipStoreOfReclaim, none, Invariant::ReclaimIsStoredBeforeRemoval);
+    violates(Mutation::ObeyOldRequest, none, Invariant::OldReclaimRequestIsNotObeyed);
     finds(Mutation::SkipCancellation, none, ENDS_AS_EXPECTED);
     violates(Mutation::SkipDisableSchedule, none, Invariant::ReclaimedMachineStaysAway);
     violates(Mutation::RemoveFinalizerEarly, none, Invariant::NothingIsLeftBehind);
@@ -164,6 +166,7 @@ fn each_mutation_is_found_by_the_property_it_violates() {
     finds(Mutation::IgnoreNameConflict, FaultClass::OtherClients, ENDS_AS_EXPECTED);
     let unreachable = FaultClass::WorkloadCluster;
     violates(Mutation::TreatUnreachableAsAbsent, unreachable, Invariant::NodeIsDrainedBeforeDeletion);
+    violates(Mutation::TreatUnidentifiedAsAbsent, unreachable, Invariant::NodeIsDrainedBeforeDeletion);
     finds(Mutation::WaitForUnreachable, unreachable, ENDS_AS_EXPECTED);
     violates(Mutation::ReuseLeftovers, FaultClass::Machine, Invariant::MachineGetsNewChildren);
     finds(Mutation::KeepFailedMachine, FaultClass::Machine, ENDS_AS_EXPECTED);

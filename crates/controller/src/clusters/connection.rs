@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::kubeconfig::{self, KubeconfigError};
-use super::nodes::NodeCache;
+use super::nodes::{MANAGEMENT, NodeCache};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::client::client;
@@ -124,6 +124,11 @@ impl ClusterConnection {
 
     pub(super) fn state(&self) -> ConnectionState {
         self.shared.state.lock().clone()
+    }
+
+    /// The kubeconfig Secret of the Cluster.
+    pub(super) fn secret(&self) -> Key {
+        self.shared.secret()
     }
 
     /// Queues an object whenever this Node or the state of the connection changes.
@@ -236,7 +241,7 @@ impl Shared {
     fn management_nodes(&self) -> Arc<NodeCache> {
         let mut management_nodes = self.management_nodes.lock();
         management_nodes.upgrade().unwrap_or_else(|| {
-            let nodes = self.node_cache(self.deps.management.clone(), "management".to_owned());
+            let nodes = self.node_cache(self.deps.management.clone(), MANAGEMENT.to_owned());
             nodes.start_watch();
             *management_nodes = Arc::downgrade(&nodes);
             nodes

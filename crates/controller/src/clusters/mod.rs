@@ -50,6 +50,10 @@ pub(crate) enum NodeLookup {
     /// Its cluster cannot be accessed; the text says why.
     Unreachable(String),
     Absent,
+    /// It is not in the management cluster, and the Cluster has no kubeconfig that says where else it is.
+    NoKubeconfig {
+        secret: Key,
+    },
     Found(Arc<Node>),
 }
 
@@ -74,6 +78,7 @@ impl WorkloadClusters {
                 Some(node) => NodeLookup::Found(node),
                 // A Secret may have been created since, and the Node may be in another cluster.
                 None if connection.recheck_kubeconfig() => NodeLookup::Connecting,
+                None if nodes.is_management() => NodeLookup::NoKubeconfig { secret: connection.secret() },
                 None => NodeLookup::Absent,
             },
         }
@@ -155,6 +160,11 @@ impl WorkloadClient {
 
     pub(crate) fn cached_node(&self, name: &str) -> Option<Arc<Node>> {
         self.nodes.get(name)
+    }
+
+    /// The kubeconfig Secret of the Cluster, if it does not exist and this is the management cluster instead.
+    pub(crate) fn missing_kubeconfig(&self) -> Option<Key> {
+        self.nodes.is_management().then(|| self.connection.secret())
     }
 
     /// The configuration of the agent on a Node. `Connecting` until [`WorkloadClusters::agent_config`] started the watch.

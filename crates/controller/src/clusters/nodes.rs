@@ -19,6 +19,9 @@ use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
 use crate::runtime::watches::describe_watch_error;
 use crate::runtime::workqueue::WorkQueue;
 
+/// Name of the management cluster in log lines. The name of a workload cluster has a slash.
+pub(super) const MANAGEMENT: &str = "management";
+
 /// A cache of the Nodes of one cluster, and the client for it.
 pub(super) struct NodeCache {
     pub(super) client: Client,
@@ -58,6 +61,11 @@ impl NodeCache {
 
     pub(super) fn is_ready(&self) -> bool {
         self.cache.is_ready()
+    }
+
+    /// Whether these are the Nodes of the management cluster, in which all Clusters without a kubeconfig are searched.
+    pub(super) fn is_management(&self) -> bool {
+        self.cluster == MANAGEMENT
     }
 
     pub(super) fn watch_error(&self) -> Option<String> {

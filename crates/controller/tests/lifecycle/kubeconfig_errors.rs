@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::fixtures::{
-    Controller, TestMachine, message_contains, messages, namespace_with_cluster, never, scheduled_machine, testbed,
-    wait_for,
+    Controller, TestMachine, create_pod, message_contains, messages, namespace_with_cluster, never, scheduled_machine,
+    sent_by_controller, testbed, wait_for,
 };
+use crate::workload_clusters::start_workload_cluster;
 
 const SECRET: &str = "edge-kubeconfig";
 
@@ -101,6 +102,46 @@ async fn missing_kubeconfig_means_management_cluster_unless_required() {
     let metadata = ObjectMeta { name: secret.metadata.name, labels: secret.metadata.labels, ..ObjectMeta::default() };
     secrets.create(&PostParams::default(), &Secret { metadata, ..secret }).await.unwrap();
     sm.wait_for_phase(Phase::Inactive).await;
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn missing_kubeconfig_after_restart_does_not_skip_the_drain() {
+    let (workload, _kwok) = start_workload_cluster("lost-kubeconfig").await;
+    let testbed = testbed().await;
+    let ns = testbed.namespace("lost-kubeconfig").await;
+    testbed.cluster_on(&workload, &ns, "edge").await.unwrap();
+    let mut controller = Controller::start(testbed, &ns).await;
+    let sm = scheduled_machine(&ns, "desk-01").long_timeouts().create_running().await;
+    let timed_out = scheduled_machine(&ns, "desk-02").node_drain_timeout("5s").create_running().await;
+    let pods: Api<Pod> = Api::namespaced(workload.client(), "default");
+    create_pod(&pods, "web", &sm.node_name(), &json!({})).await;
+    controller.stop().await;
+    let secrets = ns.api::<Secret>();
+    let secret = secrets.get(SECRET).await.unwrap();
+    secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+
+    let _controller = Controller::start(testbed, &ns).await;
+    let mark = testbed.audit().mark();
+    for sm in [&sm, &timed_out] {
+        let status = wait_until_unreachable(sm).await;
+        assert!(message_contains(&status, messages::RESTORE_KUBECONFIG), "{status:#?}");
+        assert!(status.node_ref.is_some(), "{status:#?}");
+        sm.set_schedule(&never()).await;
+    }
+    sm.wait_for_message(messages::CANNOT_IDENTIFY_NODE).await;
+    assert!(!sm.machine_is_terminating().await);
+    // After the drain timeout, Cluster API is left to drain the Node as far as it can.
+    wait_for("the Machine is deleted", async || timed_out.machine().await.is_none()).await;
+    testbed.audit().caught_up(&ns.client).await;
+    let writes = testbed.audit().since(mark).writes().filter(sent_by_controller).in_namespace(&ns.name).on("machines");
+    assert!(!writes.0.iter().any(|it| it.verb == "patch"), "{writes:#?}");
+    assert!(!sm.machine_is_terminating().await && pods.get_opt("web").await.unwrap().is_some());
+
+    let metadata = ObjectMeta { name: secret.metadata.name, labels: secret.metadata.labels, ..ObjectMeta::default() };
+    secrets.create(&PostParams::default(), &Secret { metadata, ..secret }).await.unwrap();
+    sm.wait_for_phase(Phase::Inactive).await;
+    wait_for("the pod is evicted", async || pods.get_opt("web").await.unwrap().is_none()).await;
     ns.close().await;
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::fixtures::{
     Children, TestMachine, always, assert_events_once, cluster_resource, condition, messages, never, request_reclaim,
-    scheduled_machine, setup, wait_for,
+    scheduled_machine, setup, wait_for, wait_until_reclaimable,
 };
 
 /// A state in which an object stays until another request.
@@ -261,6 +261,7 @@ async fn reach<'a>(ns: &'a TestNamespace, name: &str, start: Start) -> TestMachi
             let sm = new.kill_if_command("java").create().await;
             sm.block_removal().await;
             sm.wait_until_running().await;
+            wait_until_reclaimable(&sm).await;
             request_reclaim(&sm).await;
             sm.wait_until("reclaimed", |status| {
                 status.phase == Some(Phase::EmergencyRemove)

@@ -4,14 +4,14 @@
 use fivespot_api::{Phase, ScheduledMachineStatus};
 use fivespot_testbed::TestNamespace;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::agent_rollout::{wait_until_removed, wait_until_rolled_out};
 use crate::fixtures::{
-    Children, Controller, PhaseRecorder, TestMachine, assert_events_once, condition, event_notes, messages, never,
-    request_reclaim, request_reclaim_with, scheduled_machine, sent_by_controller, set_cluster_paused, setup, testbed,
-    wait_for, wait_until_request_is_cleared,
+    AGENT_LABEL, AGENT_MACHINE, Children, Controller, PhaseRecorder, TestMachine, assert_events_once, condition,
+    event_notes, messages, never, request_reclaim, request_reclaim_with, scheduled_machine, sent_by_controller,
+    set_cluster_paused, setup, testbed, wait_for, wait_until_reclaimable, wait_until_request_is_cleared,
 };
 
 /// Creates a running machine with the agent rolled out to its Node.
@@ -147,6 +147,33 @@ async fn oversized_request_is_honoured() {
     request_reclaim_with(&sm, &"\u{1}".repeat(200_000), "-000001-01-01T00:00:00Z").await;
     let reclaim = wait_until_reclaimed(&sm).await.reclaim.unwrap();
     assert!(reclaim.reason.unwrap().len() < 400 && reclaim.requested_at.is_none());
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn request_left_by_earlier_machine_is_cleared_and_later_one_counts() {
+    let testbed = testbed().await;
+    let (ns, mut controller) = setup("old-request").await;
+    let sm = scheduled_machine(&ns, "desk-01").create_running().await;
+    controller.stop().await;
+    // What a provider that keeps the Node leaves on it, with a time in the future: the owner's clock is wrong.
+    let earlier = json!({ "labels": { AGENT_LABEL: "enabled" }, "annotations": { AGENT_MACHINE: "earlier" } });
+    sm.patch_node(&json!({ "metadata": earlier })).await;
+    request_reclaim_with(&sm, "process-match: java", "2037-01-01T00:00:00Z").await;
+    sm.patch(&json!({ "spec": { "killIfCommands": ["java"] } })).await;
+    let uid = sm.machine().await.unwrap().uid();
+    let _controller = Controller::start(testbed, &ns).await;
+    wait_until_reclaimable(&sm).await;
+    wait_until_rolled_out(&sm).await;
+    wait_until_request_is_cleared(&sm).await;
+    let status = sm.wait_until_running().await;
+    assert_eq!((status.phase, status.reclaim), (Some(Phase::Active), None));
+    assert_eq!(sm.machine().await.unwrap().uid(), uid);
+    assert!(sm.get().await.spec.schedule.enabled, "the old request disabled the schedule");
+
+    // A request from now on counts, although the owner's clock is hours behind.
+    request_reclaim_with(&sm, "process-match: java", "2001-01-01T00:00:00Z").await;
+    assert_eq!(reclaim_count(&wait_until_reclaimed(&sm).await), 1);
     ns.close().await;
 }
 

@@ -11,8 +11,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::fixtures::{
-    Children, Controller, TestMachine, condition, create_pdb, create_pod, foreign_machine, message_contains, messages,
-    namespace_with_cluster, never, scheduled_machine, sent_by_controller, setup, testbed, wait_for,
+    Children, Controller, TestMachine, always, condition, create_pdb, create_pod, foreign_machine, message_contains,
+    messages, namespace_with_cluster, never, scheduled_machine, sent_by_controller, setup, testbed, wait_for,
 };
 
 pub(crate) async fn start_workload_cluster(name: &str) -> (ControlPlane, Kwok) {
@@ -118,7 +118,7 @@ async fn hanging_cluster_does_not_delay_others_and_recovers() {
 }
 
 #[tokio::test]
-async fn node_claimed_by_two_machines_is_not_managed() {
+async fn node_claimed_by_two_machines_is_not_managed_and_no_machine_is_deleted_undrained() {
     let (ns, _controller) = setup("claimed-twice").await;
     let sm = scheduled_machine(&ns, "desk-01").long_timeouts().create().await;
     let running = sm.wait_until_running().await;
@@ -128,11 +128,23 @@ async fn node_claimed_by_two_machines_is_not_managed() {
     sm.machines().create(&PostParams::default(), &other).await.unwrap();
     let status = sm.wait_until("the Node is not managed", |status| status.node_ref.is_none()).await;
     assert!(message_contains(&status, messages::CLAIMED_TWICE), "{status:#?}");
+    // Which Machine the Node belongs to is unknown, so the window's end does not delete one with pods on it.
+    sm.create_pod("web").await;
+    sm.set_schedule(&never()).await;
+    sm.wait_for_message(messages::CANNOT_IDENTIFY_NODE).await;
+    assert!(!sm.machine_is_terminating().await);
+    sm.set_schedule(&always()).await;
+    sm.wait_for_phase(Phase::Active).await;
     sm.machines().delete("other", &DeleteParams::default()).await.unwrap();
     // Cluster API may have added its finalizer, and does not remove it from a paused Machine.
     let finalizers = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     let patched = sm.machines().patch("other", &PatchParams::default(), &finalizers).await;
     assert!(patched.is_ok() || sm.machines().get_opt("other").await.unwrap().is_none(), "{patched:?}");
     sm.wait_until("the Node is managed again", |status| status.node_ref.is_some()).await;
+    let pods: Api<Pod> = ns.api();
+    assert!(pods.get_opt("web").await.unwrap().is_some());
+    sm.set_schedule(&never()).await;
+    sm.wait_for_phase(Phase::Inactive).await;
+    assert!(pods.get_opt("web").await.unwrap().is_none());
     ns.close().await;
 }

@@ -11,19 +11,25 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Option<Step> {
     let stays = !machine.deleting && !reclaim_request::was_reclaimed(input) && !reclaim_request::in_progress(input);
     match &input.requested.agent_config {
         Some(config) if stays => roll_out(input, config),
+        // `killIfCommands` may be what is invalid.
+        None if stays && input.spec.is_err() => None,
         Some(_) | None => withdraw(input),
     }
 }
 
-/// An invalid spec changes nothing: the configuration of the last valid one stays.
+/// An invalid spec does not change the configuration of the last valid one. The owner of a machine that exists can reclaim
+/// it nevertheless.
 fn roll_out(input: &DecisionInput<'_>, config: &str) -> Option<Step> {
-    let node = input.observed.node.managed().filter(|_| input.spec.is_ok())?;
-    let is_current = match &node.agent.config {
-        AgentConfig::Unknown => return None,
-        AgentConfig::Present(text) => text == config,
-        AgentConfig::Absent | AgentConfig::Unusable => false,
+    let node = input.observed.node.managed()?;
+    let (config, is_current) = match &node.agent.config {
+        // Label and annotation need not wait for the configuration: from then on the owner's request counts.
+        AgentConfig::Unknown => (config, true),
+        AgentConfig::Present(text) if input.spec.is_err() => (text.as_str(), true),
+        AgentConfig::Present(text) => (config, text == config),
+        AgentConfig::Absent | AgentConfig::Unusable => (config, false),
     };
-    (!is_current || !node.agent.labelled).then(|| Step::RollOutAgent { config: config.to_owned() })
+    let is_rolled_out = is_current && node.agent.labelled && reclaim_request::is_rolled_out(input);
+    (!is_rolled_out).then(|| Step::RollOutAgent { config: config.to_owned() })
 }
 
 pub(super) fn withdraw(input: &DecisionInput<'_>) -> Option<Step> {

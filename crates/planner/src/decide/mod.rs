@@ -11,7 +11,7 @@ mod removal;
 mod run;
 
 use crate::input::DecisionInput;
-use crate::plan::{Decision, DesiredStatus, Plan};
+use crate::plan::{Decision, DesiredStatus, Plan, Step};
 
 use goal::Goal;
 
@@ -31,8 +31,13 @@ pub fn decide(input: &DecisionInput<'_>) -> Decision {
             let mut steps = plan.steps;
             // A reclaim in progress has its own order for these.
             if !reclaim_request::in_progress(input) {
-                steps.extend(agent_rollout::plan(input));
-                steps.extend(reclaim::clear_request(input));
+                match agent_rollout::plan(input) {
+                    // The rollout clears a request of an earlier Machine in the same write.
+                    Some(step @ Step::RollOutAgent { .. }) if !reclaim_request::is_rolled_out(input) => {
+                        steps.push(step)
+                    }
+                    step => steps.extend(step.into_iter().chain(reclaim::clear_request(input))),
+                }
             }
             Decision::Execute(Box::new(Plan { steps, wake_at, ..plan }))
         }

@@ -4,7 +4,7 @@ use fivespot_api::NodeTaint;
 use fivespot_api::conditions::NodeTainted;
 
 use crate::input::DecisionInput;
-use crate::observed::Node;
+use crate::observed::{Absence, Node};
 use crate::plan::{Step, TaintStatus};
 use crate::taints::{self, diff};
 
@@ -28,8 +28,12 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> (Option<Step>, Option<TaintStat
             let condition = waiting(desired, &applied).then_some((NodeTainted::NodeNotReady, message));
             (None, Some(TaintStatus { applied, condition }))
         }
-        Node::Absent(_) | Node::NotCached(_) => (None, Some(taints::no_node(desired))),
-        Node::Connecting | Node::Unreachable(_) => (None, None),
+        // What was applied is unknown until the Node can be read again.
+        Node::Connecting
+        | Node::Unreachable(_)
+        | Node::NotCached(Absence::NoKubeconfig { .. })
+        | Node::Unidentified(Absence::NoKubeconfig { .. }) => (None, None),
+        Node::Absent(_) | Node::NotCached(_) | Node::Unidentified(_) => (None, Some(taints::no_node(desired))),
     }
 }
 

@@ -8,7 +8,9 @@ use super::goal::Cause;
 use super::{desired_status, keep, node_taints, removal};
 use crate::events::{Event, Reason};
 use crate::input::DecisionInput;
-use crate::observed::{Child, Cluster, DesiredChildren, Machine, MachineHealth, Node, Observed, ProviderChild};
+use crate::observed::{
+    Absence, Child, Cluster, DesiredChildren, Machine, MachineHealth, Node, Observed, ProviderChild,
+};
 use crate::plan::{DesiredStatus, NeedsRead, Plan, Step};
 
 pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
@@ -61,7 +63,12 @@ fn readiness(machine: &Machine, node: &Node) -> (Ready, String) {
         (MachineHealth::Running, Node::Unreachable(cause)) => {
             (Ready::Error, format!("Cannot access the workload cluster: {cause}"))
         }
-        (MachineHealth::Running, Node::Absent(absence) | Node::NotCached(absence)) => {
+        (
+            MachineHealth::Running,
+            Node::NotCached(absence @ Absence::NoKubeconfig { .. })
+            | Node::Unidentified(absence @ Absence::NoKubeconfig { .. }),
+        ) => (Ready::Error, absence.to_string()),
+        (MachineHealth::Running, Node::Absent(absence) | Node::NotCached(absence) | Node::Unidentified(absence)) => {
             (Ready::Provisioning, absence.to_string())
         }
         (MachineHealth::Running, Node::Connecting) | (MachineHealth::Provisioning | MachineHealth::Failed(_), _) => {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::{BlockedEviction, Outcome};
 use crate::children::ChildNames;
 use crate::input::DecisionInput;
-use crate::observed::{MachineHealth, Node, Observed};
+use crate::observed::{Absence, MachineHealth, Node, Observed};
 use crate::plan::DesiredStatus;
 use crate::reclaim_message;
 
@@ -128,7 +128,12 @@ pub(super) fn machine_ready(name: &str, observed: &Observed, outcome: &Outcome) 
         (MachineHealth::Running | MachineHealth::Provisioning, Node::Managed(node)) if !node.ready => {
             (MachineReady::MachineNotReady, format!("Node {} is not Ready", node.name))
         }
-        (MachineHealth::Running, Node::Absent(absence) | Node::NotCached(absence)) => {
+        (
+            MachineHealth::Running,
+            Node::NotCached(absence @ Absence::NoKubeconfig { .. })
+            | Node::Unidentified(absence @ Absence::NoKubeconfig { .. }),
+        ) => (MachineReady::WorkloadClusterUnreachable, absence.to_string()),
+        (MachineHealth::Running, Node::Absent(absence) | Node::NotCached(absence) | Node::Unidentified(absence)) => {
             (MachineReady::MachineNotReady, absence.to_string())
         }
         (MachineHealth::Running, Node::Connecting | Node::Managed(_)) | (MachineHealth::Provisioning, _) => waiting(),

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::children::{ChildNames, MachineVersion};
 use crate::input::DecisionInput;
-use crate::observed::{Machine, MachineHealth, Node, Ref, Refs};
+use crate::observed::{Absence, Machine, MachineHealth, Node, Ref, Refs};
 use crate::plan::{DesiredStatus, TaintStatus};
 use crate::taints;
 
@@ -279,9 +279,12 @@ fn node_ref(input: &DecisionInput<'_>, previous: &ScheduledMachineStatus) -> Opt
             name: node.name.clone(),
             uid: Some(node.uid.clone()),
         }),
-        Node::Unreachable(_) | Node::Connecting => {
+        Node::Unreachable(_)
+        | Node::Connecting
+        | Node::NotCached(Absence::NoKubeconfig { .. })
+        | Node::Unidentified(Absence::NoKubeconfig { .. }) => {
             previous.node_ref.clone().filter(|it| machine.node.as_ref() == Some(&it.name))
         }
-        Node::Absent(_) | Node::NotCached(_) => None,
+        Node::Absent(_) | Node::NotCached(_) | Node::Unidentified(_) => None,
     }
 }

@@ -89,8 +89,13 @@ fn is_reclaimed(start: &World) -> bool {
     }
     let requested = object.requested;
     let servers = &start.servers;
-    let never_connected = servers.connection == Connection::Unreachable && start.pending.reconnect_in == 0;
+    let is_connected = matches!(servers.connection, Connection::Connected | Connection::Connecting);
+    let never_connected = !is_connected && start.pending.reconnect_in == 0;
     if !has_reclaim_request(start) || !requested.reclaimable || never_connected || was_reclaimed(start) {
+        return false;
+    }
+    // A request that was on the Node before the agent was rolled out is left over from an earlier Machine.
+    if servers.node.is_some_and(|it| it.reclaim_requested && !it.agent.for_machine) {
         return false;
     }
     let is_paused = servers.cluster == Cluster::Paused;

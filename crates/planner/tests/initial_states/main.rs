@@ -46,7 +46,7 @@ fn every_initial_state_ends_as_expected() {
         count += 1;
     }
     print(&format!("{count} initial states"));
-    assert!(count >= 16_000, "only {count} initial states");
+    assert!(count >= 19_000, "only {count} initial states");
 }
 
 /// Checks that a change leads to the same end whether it comes first or after everything has come to rest.
@@ -55,6 +55,8 @@ fn assert_end_is_independent_of_time(start: &World, change: impl Fn(&mut World))
     if changed_late.object.is_none() {
         return;
     }
+    // Whether the agent is rolled out in time for an owner who is still waiting depends on how long the machine exists.
+    changed_late.pending.reclaim_request = false;
     change(&mut changed_late);
     changed_late.sync_caches();
     let late_end = settle(&changed_late);
@@ -90,7 +92,7 @@ fn fixed_spec_ends_as_if_always_valid() {
 
 #[test]
 fn reconnected_workload_cluster_ends_as_if_always_connected() {
-    let is_unreachable = |it: &World| it.servers.connection == Connection::Unreachable && it.pending.reconnect_in == 0;
+    let is_unreachable = |it: &World| it.servers.connection != Connection::Connected && it.pending.reconnect_in == 0;
     for start in initial_states().filter(is_unreachable) {
         assert_end_is_independent_of_time(&start, |world| world.servers.connection = Connection::Connected);
     }

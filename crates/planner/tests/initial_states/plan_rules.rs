@@ -5,7 +5,7 @@ use fivespot_planner::observed::{Cluster, Cordon, Exclusions};
 use fivespot_planner::plan::{Action, Plan, Step};
 
 use crate::simulation::{
-    AgentState, DRAIN_TIMEOUT, Decided, Object, Reconcile, Response, SHUTDOWN_TIMEOUT, Schedule, View, World,
+    Connection, DRAIN_TIMEOUT, Decided, Object, Reconcile, Response, SHUTDOWN_TIMEOUT, Schedule, View, World,
 };
 use crate::states::{initial_states, is_equivalent};
 
@@ -60,7 +60,7 @@ fn is_paused(world: &World) -> bool {
 /// Whether a reclaim is in progress, or a request for one can be observed.
 fn is_reclaimed(world: &World) -> bool {
     let object = object(world);
-    let requested = world.servers.reachable_node().filter(|it| it.reclaim_requested);
+    let requested = world.servers.reachable_node().filter(|it| it.reclaim_requested && it.agent.for_machine);
     let counts =
         |machine: u8| object.requested.reclaimable && object.reclaim.is_none_or(|reclaim| reclaim.machine != machine);
     object.reclaim_in_progress() || requested.is_some_and(|it| counts(it.machine))
@@ -157,7 +157,9 @@ fn exclusions_are_set_before_the_machine_is_deleted() {
         let steps = flattened(plan);
         let deleted = steps.iter().position(|it| matches!(it, Step::Run(Action::DeleteMachine { .. })));
         let excluded = steps.iter().position(|it| matches!(it, Step::Run(Action::SetExclusions(_))));
-        let before = machine.exclusions.node_drain && excluded < deleted;
+        // Cluster API may be able to drain a Node that the controller has no access to.
+        let inaccessible = machine.joined && world.servers.connection != Connection::Connected && !is_forced(world);
+        let before = (machine.exclusions.node_drain || inaccessible) && excluded <= deleted;
         assert!(deleted.is_none() || before, "{world:#?}\n{plan:#?}");
         let overdue = object(world).shutdown_started_at.is_some_and(|at| world.now >= at + SHUTDOWN_TIMEOUT);
         assert!(!overdue || machine.exclusions.volume_detach, "{world:#?}\n{plan:#?}");
@@ -202,7 +204,7 @@ fn reclaim_is_stored_and_disables_the_schedule_in_order() {
         }
         assert!(disabled.is_none() || removed < disabled, "{world:#?}\n{plan:#?}");
         let withdrawn = position(|it| *it == Step::Run(Action::WithdrawAgent));
-        if reclaimed && world.servers.reachable_node().is_some_and(|it| it.agent != AgentState::NONE) {
+        if reclaimed && world.servers.reachable_node().is_some_and(|it| !it.agent.is_withdrawn()) {
             let before_clear = cleared.is_none_or(|it| withdrawn < Some(it));
             assert!(withdrawn.is_some() && before_clear, "{world:#?}\n{plan:#?}");
         }

@@ -68,6 +68,8 @@ fn normalized(world: &World) -> World {
     }
     world.servers.machine.iter_mut().filter(|it| it.is_managed()).for_each(|it| it.uid = uid);
     world.servers.node.iter_mut().for_each(|it| it.machine = uid);
+    // Which Machine a withdrawn agent was rolled out for has no effect.
+    world.servers.node.iter_mut().filter(|it| it.agent.is_withdrawn()).for_each(|it| it.agent = AgentState::NONE);
     for child in world.servers.providers_mut().into_iter().flatten() {
         child.adopted_by = child.adopted_by.map(|_| uid);
     }
@@ -101,6 +103,7 @@ impl Stages {
             .bootstrap(provider_object().adopted())
             .infrastructure(provider_object().adopted())
             .node()
+            .agent(AgentState::ROLLED_OUT)
             .pod(PodState::Evictable);
         let draining = running.shutdown_started_at(Seconds::ZERO).cordon(Cordon::ByController);
         let deleting = draining.machine(existing_machine().joined().excluded_from_drain().deleting());
@@ -217,7 +220,7 @@ impl Stages {
         ]
     }
 
-    /// The workload cluster is being connected, or is unreachable for a while or forever.
+    /// The workload cluster is being connected, or its Node is unreachable or not identified, for a while or forever.
     fn disconnected(&self) -> Vec<World> {
         let Stages { provisioning, running, draining, deleting, .. } = *self;
         let stages = [
@@ -228,18 +231,26 @@ impl Stages {
             running.machine(existing_machine().joined().failed()),
             running.reclaim(Reclaim::in_progress(EXISTING_MACHINE)),
         ];
-        let connections = [(Connection::Connecting, 2), (Connection::Unreachable, 2), (Connection::Unreachable, 0)];
+        let connections = [
+            (Connection::Connecting, 2),
+            (Connection::Unreachable, 2),
+            (Connection::Unreachable, 0),
+            (Connection::Unidentified, 2),
+            (Connection::Unidentified, 0),
+        ];
         let disconnect = |it: World| connections.map(|(connection, rounds)| it.connection(connection, rounds));
         stages.into_iter().flat_map(disconnect).collect()
     }
 
-    /// The agent is rolled out completely or in part.
+    /// The agent is not rolled out, or in part, or for an earlier Machine.
     fn agents(&self) -> Vec<World> {
         let Stages { running, draining, deleting, .. } = *self;
         let agents = [
-            AgentState::ROLLED_OUT,
-            AgentState { labelled: true, config: ConfigState::Absent },
-            AgentState { labelled: false, config: ConfigState::Unusable },
+            AgentState::NONE,
+            AgentState { config: ConfigState::Absent, ..AgentState::ROLLED_OUT },
+            AgentState { labelled: false, config: ConfigState::Unusable, for_machine: true },
+            // Left over from an earlier Machine.
+            AgentState { for_machine: false, ..AgentState::ROLLED_OUT },
         ];
         let stages = [
             running,

@@ -10,7 +10,7 @@ pub(crate) enum FaultClass {
     None,
     /// Other clients create objects with the names of the children, take over the Machine, or cordon the Node.
     OtherClients,
-    /// The workload cluster becomes unreachable.
+    /// The workload cluster becomes unreachable, or the Node can no longer be identified.
     WorkloadCluster,
     /// The Machine fails or disappears.
     Machine,
@@ -28,6 +28,7 @@ pub(crate) enum Fault {
     OtherTakesOverMachine,
     OtherTogglesCordon,
     WorkloadClusterUnreachable,
+    NodeNotIdentified,
     MachineFails,
     MachineDisappears,
     ClusterPaused,
@@ -48,7 +49,7 @@ impl FaultClass {
                 Fault::OtherCreatesInfrastructure,
                 Fault::OtherTogglesCordon,
             ],
-            FaultClass::WorkloadCluster => &[Fault::WorkloadClusterUnreachable],
+            FaultClass::WorkloadCluster => &[Fault::WorkloadClusterUnreachable, Fault::NodeNotIdentified],
             FaultClass::Machine if live => &[Fault::MachineFails, Fault::MachineDisappears],
             FaultClass::None | FaultClass::Machine => &[],
             FaultClass::Cluster => &[Fault::ClusterPaused, Fault::ClusterMissing],
@@ -64,7 +65,7 @@ impl FaultClass {
             (FaultClass::WorkloadCluster, Connection::Unreachable) => {
                 world.servers.connection = Connection::Connecting;
             }
-            (FaultClass::WorkloadCluster, Connection::Connecting) => {
+            (FaultClass::WorkloadCluster, Connection::Connecting | Connection::Unidentified) => {
                 world.servers.connection = Connection::Connected;
                 world.caches.node = world.servers.node;
             }
@@ -87,6 +88,7 @@ impl Fault {
             Fault::OtherTakesOverMachine => servers.take_over_machine(),
             Fault::OtherTogglesCordon => servers.toggle_cordon(),
             Fault::WorkloadClusterUnreachable => servers.connection = Connection::Unreachable,
+            Fault::NodeNotIdentified => servers.connection = Connection::Unidentified,
             Fault::MachineFails => servers.fail_machine(),
             Fault::MachineDisappears => servers.lose_machine(),
             Fault::ClusterPaused => servers.cluster = Cluster::Paused,

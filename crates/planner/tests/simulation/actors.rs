@@ -20,6 +20,7 @@ impl World {
         }
         self.servers.others_act();
         if let Some(node) = &mut self.servers.node
+            && node.agent == AgentState::ROLLED_OUT
             && std::mem::take(&mut self.pending.reclaim_request)
         {
             node.reclaim_requested = true;

@@ -153,9 +153,9 @@ fn agent(object: &Object, servers: &Servers) -> Vec<Finding> {
     let stays = !machine.deleting && !was_reclaimed;
     let expected = stays && object.requested.reclaimable;
     vec![
-        // An invalid spec changes nothing.
-        (expected && node.agent != AgentState::ROLLED_OUT && object.requested.valid, "the agent is not rolled out"),
-        (!expected && node.agent != AgentState::NONE, "the agent was not withdrawn"),
+        (expected && node.agent != AgentState::ROLLED_OUT, "the agent is not rolled out"),
+        // An invalid spec does not withdraw it.
+        (!expected && !node.agent.is_withdrawn() && !(stays && !object.requested.valid), "the agent was not withdrawn"),
         (node.reclaim_requested, "a reclaim request is left on the Node"),
     ]
 }

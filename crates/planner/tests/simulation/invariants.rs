@@ -12,6 +12,7 @@ pub(crate) enum Invariant {
     RefsAreStoredBeforeCreation,
     ShutdownIsStoredBeforeRemoval,
     ReclaimIsStoredBeforeRemoval,
+    OldReclaimRequestIsNotObeyed,
     DisabledOrInvalidIsLeftAlone,
     NodeIsDrainedBeforeDeletion,
     UnmanagedObjectIsNotTouched,
@@ -29,6 +30,9 @@ impl Invariant {
             Invariant::RefsAreStoredBeforeCreation => "refs and finalizer are stored before a child is created",
             Invariant::ShutdownIsStoredBeforeRemoval => "the start of a shutdown is stored before its first request",
             Invariant::ReclaimIsStoredBeforeRemoval => "a reclaim is stored before its first request",
+            Invariant::OldReclaimRequestIsNotObeyed => {
+                "a reclaim request from before the rollout of the agent is not obeyed"
+            }
             Invariant::DisabledOrInvalidIsLeftAlone => {
                 "a machine with a disabled schedule or invalid spec is left alone"
             }

@@ -39,9 +39,13 @@ pub(crate) enum Mutation {
     IgnorePause,
     /// Treats an unreachable workload cluster as one without the Node.
     TreatUnreachableAsAbsent,
+    /// Treats a Node that cannot be identified as one that does not exist.
+    TreatUnidentifiedAsAbsent,
     /// Does not time out while the workload cluster is unreachable.
     WaitForUnreachable,
     KeepFailedMachine,
+    /// Obeys a reclaim request that was on the Node before the agent was rolled out.
+    ObeyOldRequest,
     /// Tries to create a child whose name is taken, again and again.
     IgnoreNameConflict,
     /// Never requests to be woken.
@@ -119,6 +123,16 @@ impl Mutation {
             (Mutation::IgnorePause, _) if exists => observed.cluster = Cluster::Present,
             (Mutation::TreatUnreachableAsAbsent, _) if matches!(observed.node, Node::Unreachable(_)) => {
                 observed.node = Node::Absent(Absence::NotJoined);
+            }
+            (Mutation::TreatUnidentifiedAsAbsent, _) => {
+                if let Node::Unidentified(absence) = &observed.node {
+                    observed.node = Node::Absent(absence.clone());
+                }
+            }
+            (Mutation::ObeyOldRequest, Child::Managed(machine)) => {
+                if let Node::Managed(node) = &mut observed.node {
+                    node.agent.machine_uid = Some(machine.uid.clone());
+                }
             }
             (Mutation::KeepFailedMachine, Child::Managed(machine)) => machine.health = MachineHealth::Running,
             (Mutation::IgnoreNameConflict, Child::Absent) => {

@@ -20,8 +20,8 @@ use super::fixtures::{
 use super::mutations::Mutation;
 use super::request::Request;
 use super::state::{
-    AgentState, Caches, ConfigState, Connection, MachineState, NodeState, Object, Owner, PodState, ProviderState,
-    Requested, Servers, World,
+    Caches, ConfigState, Connection, MachineState, NodeState, Object, Owner, PodState, ProviderState, Requested,
+    Servers, World,
 };
 use super::time::Seconds;
 
@@ -143,9 +143,18 @@ impl View {
         let Some(decided) = self.decide() else { return false };
         let Decided { object, observed, .. } = &*decided;
         let machine = observed.machine.managed().map(|it| &it.uid);
-        let requested = observed.node.managed().is_some_and(|it| it.reclaim_request.is_some());
+        let requested =
+            observed.node.managed().is_some_and(|it| it.reclaim_request.is_some()) && self.agent_was_rolled_out();
         let reclaimed_before = observed.stored.reclaim.as_ref().is_some_and(|it| Some(&it.machine_uid) == machine);
         object.reclaim_in_progress() || (requested && object.requested.reclaimable && !reclaimed_before)
+    }
+
+    /// Whether a reclaim request on the observed Node counts.
+    pub(crate) fn agent_was_rolled_out(&self) -> bool {
+        let node = self.decide().and_then(|it| it.observed.node.managed().map(|node| node.uid.clone()));
+        let is_observed = |it: &NodeState| Some(it.machine.to_string()) == node;
+        let observed = self.caches.node.filter(is_observed).or(self.servers.node.filter(is_observed));
+        observed.is_some_and(|it| it.agent.for_machine)
     }
 
     fn observed(&self, object: &Object, schedule: Schedule, reads: &[NeedsRead]) -> Observed {
@@ -181,10 +190,13 @@ impl View {
             return Node::Absent(Absence::NotJoined);
         };
         let absence = || Absence::NotFound { name: NODE_NAME.to_owned() };
+        let claimed_twice = || Absence::ClaimedTwice { name: NODE_NAME.to_owned(), provider_id: "a".to_owned() };
         let node = if live { self.servers.node } else { self.caches.node };
         match (self.servers.connection, node) {
             (Connection::Connecting, _) => Node::Connecting,
             (Connection::Unreachable, _) => Node::Unreachable("connection refused".to_owned()),
+            (Connection::Unidentified, _) if live => Node::Unidentified(claimed_twice()),
+            (Connection::Unidentified, _) => Node::NotCached(claimed_twice()),
             (Connection::Connected, Some(node)) if node.machine == machine.uid => Node::Managed(managed_node(node)),
             (Connection::Connected, None | Some(_)) if live => Node::Absent(absence()),
             // A cached Node of an earlier Machine says nothing about the Node of this one.
@@ -252,16 +264,17 @@ fn managed_node(node: NodeState) -> ManagedNode {
         ready: true,
         cordon: node.cordon,
         reclaim_request: node.reclaim_requested.then_some(ReclaimRequest { reason: None, at: None }),
-        agent: agent_rollout(node.agent),
+        agent: agent_rollout(node),
         taints: Vec::new(),
         recorded_taints: None,
     }
 }
 
-fn agent_rollout(agent: AgentState) -> AgentRollout {
+fn agent_rollout(node: NodeState) -> AgentRollout {
     AgentRollout {
-        labelled: agent.labelled,
-        config: match agent.config {
+        labelled: node.agent.labelled,
+        machine_uid: node.agent.for_machine.then(|| node.machine.to_string()),
+        config: match node.agent.config {
             ConfigState::Absent => AgentConfig::Absent,
             ConfigState::Current => AgentConfig::Present(AGENT_CONFIG.to_owned()),
             ConfigState::Unusable => AgentConfig::Unusable,

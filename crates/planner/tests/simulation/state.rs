@@ -119,11 +119,18 @@ pub(crate) struct NodeState {
 pub(crate) struct AgentState {
     pub(crate) labelled: bool,
     pub(crate) config: ConfigState,
+    /// Whether it was rolled out for the Machine of the Node. A request from before is left over from an earlier Machine.
+    pub(crate) for_machine: bool,
 }
 
 impl AgentState {
-    pub(crate) const NONE: AgentState = AgentState { labelled: false, config: ConfigState::Absent };
-    pub(crate) const ROLLED_OUT: AgentState = AgentState { labelled: true, config: ConfigState::Current };
+    pub(crate) const NONE: AgentState = AgentState { labelled: false, config: ConfigState::Absent, for_machine: false };
+    pub(crate) const ROLLED_OUT: AgentState =
+        AgentState { labelled: true, config: ConfigState::Current, for_machine: true };
+
+    pub(crate) fn is_withdrawn(self) -> bool {
+        AgentState { for_machine: false, ..self } == AgentState::NONE
+    }
 }
 
 /// The agent's ConfigMap.
@@ -149,6 +156,8 @@ pub(crate) enum Connection {
     Connected,
     Connecting,
     Unreachable,
+    /// No Node can be identified as the Machine's: another Machine claims it, or the kubeconfig is missing.
+    Unidentified,
 }
 
 /// What the API servers store besides the object.

@@ -195,7 +195,7 @@ pub(crate) fn node() -> ManagedNode {
         ready: true,
         cordon: Cordon::Schedulable,
         reclaim_request: None,
-        agent: AgentRollout { labelled: false, config: AgentConfig::Unknown },
+        agent: AgentRollout { labelled: true, config: AgentConfig::Unknown, machine_uid: Some(machine().uid) },
         taints: Vec::new(),
         recorded_taints: None,
     }

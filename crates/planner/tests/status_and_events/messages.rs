@@ -159,6 +159,17 @@ fn shutdowns() {
     at(&mut desk, "2026-11-16T17:05:00Z");
     transcript.reconcile("When the drain times out", &mut desk);
 
+    transcript.title("Node cannot be identified");
+    let mut desk = shutting_down();
+    let claimed = Absence::ClaimedTwice { name: "desk-01".to_owned(), provider_id: "remote://10.0.0.8".to_owned() };
+    desk.observed.node = Node::Unidentified(claimed);
+    transcript.reconcile("During the drain", &mut desk);
+    let secret = "team/edge-kubeconfig".to_owned();
+    desk.observed.node = Node::Unidentified(Absence::NoKubeconfig { name: "desk-01".to_owned(), secret });
+    transcript.reconcile("The kubeconfig is missing", &mut desk);
+    at(&mut desk, "2026-11-16T17:05:00Z");
+    transcript.reconcile("When the drain times out", &mut desk);
+
     transcript.title("Machine without Node");
     let mut desk = running();
     at(&mut desk, "2026-11-16T17:00:00Z");
@@ -291,9 +302,10 @@ fn problems() {
             expected: Some("remote://10.0.0.8".to_owned()),
         },
         Absence::ClaimedTwice { name: "desk-01".to_owned(), provider_id: "remote://10.0.0.8".to_owned() },
+        Absence::NoKubeconfig { name: "desk-01".to_owned(), secret: "team/edge-kubeconfig".to_owned() },
     ];
     for absence in absences {
-        desk.observed.node = Node::Absent(absence);
+        desk.observed.node = Node::NotCached(absence);
         transcript.reconcile("No Node", &mut desk);
     }
     desk.observed.node = Node::Unreachable("connection refused (os error 111)".to_owned());

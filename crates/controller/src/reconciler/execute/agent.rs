@@ -1,6 +1,8 @@
 //! Rollout of the reclaim agent on the Node: a label on the Node and a ConfigMap with the agent's configuration.
 //!
-//! The label is added first and removed last, so that after a crash it shows that the rest may exist.
+//! The label is added first and removed last, so that after a crash it shows that the rest may exist. Together with the label
+//! the Node is annotated with the uid of the Machine, and a reclaim request that an earlier Machine left is cleared: from then
+//! on a request counts.
 
 use std::collections::BTreeMap;
 
@@ -17,22 +19,29 @@ use crate::clusters::WorkloadClient;
 use crate::clusters::{AgentConfigState, has_agent_label};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
+use crate::reconciler::execute::node::no_reclaim_request;
 use crate::reconciler::write::{delete_uid, patch_params, post_params};
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {
     pub(super) async fn roll_out_agent(&self, config: &str) -> Result<(), ReconcileError> {
+        let Some(machine) = self.observed.machine.managed() else { return Ok(()) };
         self.patch_node("label", |node| {
-            let patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: keys::RECLAIM_AGENT_ENABLED } } });
-            (!has_agent_label(node)).then_some(patch)
+            let annotated = node.annotations().get(keys::RECLAIM_AGENT_MACHINE_ANNOTATION) == Some(&machine.uid);
+            let mut patch =
+                json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: keys::RECLAIM_AGENT_ENABLED } } });
+            if !annotated {
+                patch["metadata"]["annotations"] = no_reclaim_request();
+                patch["metadata"]["annotations"][keys::RECLAIM_AGENT_MACHINE_ANNOTATION] = json!(machine.uid);
+            }
+            (!annotated || !has_agent_label(node)).then_some(patch)
         })
         .await?;
         let Some((client, node)) = self.node()? else { return Ok(()) };
         let agent = NodeAgent { scope: self, client: &client, node };
         match client.agent_config(&node.name) {
-            AgentConfigState::Connecting => {
-                return Err(ReconcileError::AgentConfigNotCached { node: node.name.clone() });
-            }
+            // The object is queued when the configurations have been listed.
+            AgentConfigState::Connecting => return Ok(()),
             AgentConfigState::Unreadable(cause) => {
                 let namespace = self.context.workload_clusters.agent_namespace().to_owned();
                 return Err(ReconcileError::AgentConfigUnreadable { namespace, cause });
@@ -48,9 +57,15 @@ impl Scope<'_> {
         if let Some((client, node)) = self.node()? {
             NodeAgent { scope: self, client: &client, node }.delete().await?;
         }
+        // An agent that is still running may request a machine that is shut down gracefully: that makes it faster.
+        let reclaim = self.object.status.as_ref().and_then(|status| status.reclaim.as_ref());
+        let may_be_requested = self.requested.agent_config.is_some() && !reclaim.is_some_and(|it| it.in_progress);
         let patched = self
             .patch_node("unlabel", |node| {
-                let patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: null } } });
+                let mut patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: null } } });
+                if !may_be_requested {
+                    patch["metadata"]["annotations"] = json!({ keys::RECLAIM_AGENT_MACHINE_ANNOTATION: null });
+                }
                 node.labels().contains_key(keys::RECLAIM_AGENT_LABEL).then_some(patch)
             })
             .await?;

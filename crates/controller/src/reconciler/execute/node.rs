@@ -21,6 +21,15 @@ use crate::runtime::request::{Operation, RequestError};
 /// Attempts of a write that conflicts with other clients.
 const MAX_ATTEMPTS: u32 = 5;
 
+/// The annotations of a reclaim request.
+const RECLAIM_REQUEST: [&str; 3] =
+    [keys::RECLAIM_REQUESTED_ANNOTATION, keys::RECLAIM_REASON_ANNOTATION, keys::RECLAIM_REQUESTED_AT_ANNOTATION];
+
+/// Annotations of a merge patch that removes a reclaim request.
+pub(super) fn no_reclaim_request() -> Value {
+    RECLAIM_REQUEST.iter().map(|key| ((*key).to_owned(), Value::Null)).collect()
+}
+
 impl Scope<'_> {
     pub(super) async fn cordon(&self) -> Result<(), ReconcileError> {
         let cordoned_by = self.key.to_string();
@@ -86,17 +95,10 @@ impl Scope<'_> {
     }
 
     pub(super) async fn clear_reclaim_request(&self) -> Result<(), ReconcileError> {
-        let request = [
-            keys::RECLAIM_REQUESTED_ANNOTATION,
-            keys::RECLAIM_REASON_ANNOTATION,
-            keys::RECLAIM_REQUESTED_AT_ANNOTATION,
-        ];
         let patched = self
             .patch_node("clear the reclaim request on", |node| {
-                let nulls: serde_json::Map<String, Value> =
-                    request.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
-                let has_request = request.iter().any(|key| node.annotations().contains_key(*key));
-                has_request.then(|| json!({ "metadata": { "annotations": nulls } }))
+                let has_request = RECLAIM_REQUEST.iter().any(|key| node.annotations().contains_key(*key));
+                has_request.then(|| json!({ "metadata": { "annotations": no_reclaim_request() } }))
             })
             .await?;
         if let Some(node) = patched {

@@ -130,7 +130,11 @@ async fn read_node(scope: &mut Scope<'_>) {
             client.apply_read(found);
             node
         }
-        Ok(None) => Node::Absent(Absence::NotFound { name }),
+        // Without a kubeconfig the Node may be in a cluster that the controller does not know.
+        Ok(None) => match client.missing_kubeconfig() {
+            Some(secret) => Node::Unidentified(Absence::NoKubeconfig { name, secret: secret.to_string() }),
+            None => Node::Absent(Absence::NotFound { name }),
+        },
         Err(error) => Node::Unreachable(error.to_string()),
     };
 }

@@ -22,9 +22,12 @@ pub(super) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, m
         NodeLookup::Connecting => Node::Connecting,
         NodeLookup::Unreachable(cause) => Node::Unreachable(cause),
         NodeLookup::Absent => Node::NotCached(Absence::NotFound { name }),
+        NodeLookup::NoKubeconfig { secret } => {
+            Node::NotCached(Absence::NoKubeconfig { name, secret: secret.to_string() })
+        }
         NodeLookup::Found(node) => match identify(context, key, object, machine, &node) {
             // A machine rejoins under the same name: the cache may still have the Node of the previous Machine.
-            Node::Absent(absence) => Node::NotCached(absence),
+            Node::Unidentified(absence) => Node::NotCached(absence),
             found => found,
         },
     }
@@ -42,10 +45,10 @@ pub(super) fn identify(
     let found = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty());
     let expected = machine.spec.provider_id.clone();
     if found.is_none() || found != expected {
-        return Node::Absent(Absence::ProviderIdMismatch { name, found, expected });
+        return Node::Unidentified(Absence::ProviderIdMismatch { name, found, expected });
     }
     if !context.machines.is_sole_claimant(machine) {
-        return Node::Absent(Absence::ClaimedTwice { name, provider_id: found.unwrap_or_default() });
+        return Node::Unidentified(Absence::ClaimedTwice { name, provider_id: found.unwrap_or_default() });
     }
     let annotation = |key: &str| node.annotations().get(key).cloned();
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
@@ -72,9 +75,10 @@ pub(super) fn identify(
 /// State of the agent's rollout. ConfigMaps are watched only in clusters where an agent is or was configured.
 fn agent_rollout(context: &Context, key: &Key, object: &ScheduledMachine, node: &v1::Node) -> AgentRollout {
     let labelled = node.labels().contains_key(keys::RECLAIM_AGENT_LABEL);
+    let machine_uid = node.annotations().get(keys::RECLAIM_AGENT_MACHINE_ANNOTATION).cloned();
     let is_requested = object.spec.kill_if_commands.as_ref().is_some_and(|commands| !commands.is_empty());
     if !labelled && !is_requested {
-        return AgentRollout { labelled, config: AgentConfig::Absent };
+        return AgentRollout { labelled, config: AgentConfig::Absent, machine_uid };
     }
     let config = match context.workload_clusters.agent_config(key, &node.name_any()) {
         AgentConfigState::Connecting => AgentConfig::Unknown,
@@ -85,7 +89,7 @@ fn agent_rollout(context: &Context, key: &Key, object: &ScheduledMachine, node: 
             None => AgentConfig::Unusable,
         },
     };
-    AgentRollout { labelled: has_agent_label(node), config }
+    AgentRollout { labelled: has_agent_label(node), config, machine_uid }
 }
 
 /// The taints that the controller applied, as the Node records them.

@@ -53,7 +53,9 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
 
 fn force_removal(observed: &Observed, machine: &Machine) -> Result<ForceRemoval, NeedsRead> {
     let pods = match (&observed.node, &observed.pods) {
-        (Node::Absent(_) | Node::Connecting | Node::NotCached(_) | Node::Unreachable(_), _) => Vec::new(),
+        (Node::Absent(_) | Node::Connecting | Node::NotCached(_) | Node::Unreachable(_) | Node::Unidentified(_), _) => {
+            Vec::new()
+        }
         // The Machine delete does not wait for a list of pods.
         (Node::Managed(_), Pods::NotRead) if !machine.deleting => vec![Action::DeleteAllPods],
         (Node::Managed(_), Pods::NotRead) => return Err(NeedsRead::Pods),

@@ -25,6 +25,15 @@ struct Deadlines {
     shutdown: Timestamp,
 }
 
+/// Whether a Machine is deleted with its Node drained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drain {
+    /// Drained, timed out, or there is no Node: Cluster API is asked to skip the drain.
+    Finished,
+    /// The controller has no access to the Node. Cluster API may have it and drains within its own timeout.
+    LeftToClusterApi,
+}
+
 /// What the shutdown does next.
 struct Progress {
     steps: Vec<Step>,
@@ -108,8 +117,9 @@ fn status(input: &DecisionInput<'_>, cause: Cause, message: String) -> DesiredSt
 }
 
 fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Result<Progress, NeedsRead> {
-    let delete = |cause: &str| {
-        let exclusions = Exclusions { node_drain: true, volume_detach: deadlines.now >= deadlines.shutdown };
+    let delete = |cause: &str, drain: Drain| {
+        let exclusions =
+            Exclusions { node_drain: drain == Drain::Finished, volume_detach: deadlines.now >= deadlines.shutdown };
         let steps = exclude_and_delete(machine, exclusions).into_iter().map(Step::Run).collect();
         let wake_at = (deadlines.now < deadlines.shutdown).then_some(deadlines.shutdown);
         Progress::new(steps, format!("{cause}; deleting Machine {}", machine.name), wake_at)
@@ -122,30 +132,38 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         }
     };
     let timed_out = deadlines.now >= deadlines.drain;
-    let time_out = |remaining: String| {
+    let time_out = |remaining: String, drain: Drain| {
         let waited = deadlines.drain.duration_since(deadlines.started);
         let cause = format!("Drain timed out after {} {remaining}", duration(waited));
         let note = format!("{cause}; deleting Machine {}", machine.name);
-        Progress { event: Some(Event::new(Reason::DrainTimedOut, note)), ..delete(&cause) }
+        Progress { event: Some(Event::new(Reason::DrainTimedOut, note)), ..delete(&cause, drain) }
     };
     Ok(match (&observed.node, &observed.pods) {
         // A cached Machine without nodeRef may have joined since: its Node must be drained first.
         (Node::Absent(_), _) if machine.node.is_none() && !machine.live => return Err(NeedsRead::Machine),
-        (Node::Absent(absence), _) => delete(&format!("No Node to drain ({absence})")),
+        (Node::Absent(absence), _) => delete(&format!("No Node to drain ({absence})"), Drain::Finished),
         (Node::NotCached(_), _) => return Err(NeedsRead::Node),
         (Node::Managed(_), Pods::NotRead) => return Err(NeedsRead::Pods),
-        (Node::Connecting, _) if timed_out => time_out("while connecting to the workload cluster".to_owned()),
+        (Node::Connecting, _) if timed_out => {
+            time_out("while connecting to the workload cluster".to_owned(), Drain::LeftToClusterApi)
+        }
         (Node::Connecting, _) => wait(Vec::new(), "Connecting to the workload cluster".to_owned()),
         (Node::Unreachable(cause), _) if timed_out => {
-            time_out(format!("because the workload cluster cannot be accessed: {cause}"))
+            let remaining = format!("because the workload cluster cannot be accessed: {cause}");
+            time_out(remaining, Drain::LeftToClusterApi)
         }
         (Node::Unreachable(cause), _) => wait(Vec::new(), format!("Cannot access the workload cluster: {cause}")),
+        // Another Machine's Node is not drained, but this Machine may have a Node with pods.
+        (Node::Unidentified(absence), _) if timed_out => {
+            time_out(format!("because the Node cannot be identified: {absence}"), Drain::LeftToClusterApi)
+        }
+        (Node::Unidentified(absence), _) => wait(Vec::new(), format!("Cannot identify the Node to drain: {absence}")),
         // Both are required in one observation: the Node accepts no new pods, and none is left.
         (Node::Managed(node), Pods::Read { pods, .. }) if !node.cordon.accepts_pods() && remaining(pods) == 0 => {
-            delete(&format!("Drained Node {}", node.name))
+            delete(&format!("Drained Node {}", node.name), Drain::Finished)
         }
         (Node::Managed(_), Pods::Read { pods, initial }) if timed_out => {
-            time_out(format!("with {}", remaining_of(remaining(pods), *initial)))
+            time_out(format!("with {}", remaining_of(remaining(pods), *initial)), Drain::Finished)
         }
         (Node::Managed(node), Pods::Read { pods, initial }) => {
             let message = format!("Draining Node {}: {}", node.name, remaining_of(remaining(pods), *initial));

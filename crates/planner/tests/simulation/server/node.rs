@@ -23,8 +23,16 @@ impl World {
             (NodeRequest::Cordon, Cordon::ByController | Cordon::ByOther)
             | (NodeRequest::Uncordon, Cordon::Schedulable | Cordon::ByOther) => {}
             (NodeRequest::ClearReclaimRequest, _) => node.reclaim_requested = false,
-            (NodeRequest::RollOutAgent, _) => node.agent = AgentState::ROLLED_OUT,
-            (NodeRequest::WithdrawAgent, _) => node.agent = AgentState::NONE,
+            (NodeRequest::RollOutAgent, _) => {
+                node.reclaim_requested &= node.agent.for_machine;
+                node.agent = AgentState::ROLLED_OUT;
+            }
+            (NodeRequest::WithdrawAgent, _) => {
+                let may_be_requested =
+                    self.object.is_some_and(|it| it.requested.reclaimable && !it.reclaim_in_progress());
+                let for_machine = node.agent.for_machine && may_be_requested;
+                node.agent = AgentState { for_machine, ..AgentState::NONE };
+            }
             (NodeRequest::EvictPods, _) => {
                 self.servers.pod = self.servers.pod.map(|pod| match pod {
                     PodState::Evictable | PodState::Terminating => PodState::Terminating,

@@ -49,6 +49,9 @@ impl World {
         let response = self.write(reconcile, |object| *object = object.with(status, child_uids));
         if !before && in_progress(self) {
             self.enabled_since_reclaim = false;
+            if !reconcile.view.agent_was_rolled_out() {
+                self.violate(Invariant::OldReclaimRequestIsNotObeyed);
+            }
         }
         response
     }
