@@ -98,7 +98,7 @@ fn three_edits_and_a_crash() {
 
 #[test]
 fn lost_messages() {
-    check("lost messages", FaultClass::None, Budget { edits: 2, losses: 2, ..Budget::default() }, 900_000);
+    check("lost messages", FaultClass::None, Budget { edits: 2, losses: 2, ..Budget::default() }, 880_000);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn other_clients_twice() {
 
 #[test]
 fn unreachable_workload_cluster() {
-    check("unreachable workload cluster", FaultClass::WorkloadCluster, WITH_FAULT, 1_100_000);
+    check("unreachable workload cluster", FaultClass::WorkloadCluster, WITH_FAULT, 1_550_000);
 }
 
 #[test]
