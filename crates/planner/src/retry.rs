@@ -1,10 +1,10 @@
 //! When a failed reconcile is retried: what the controller remembers of an object between two reconciles.
 //!
-//! Nothing here has to survive a restart: a new process retries immediately.
+//! Nothing here has to survive a restart: a new process retries immediately. It decides when requests are sent, and never
+//! what the status says: two processes remember different things.
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::observed::{Machine, MachineHealth, Node, Observed, Pods, RecreateBackoff};
 use crate::plan::{Action, DesiredStatus, ForceRemoval, Step};
 
 /// Backoff after a rejected request, and after a transient failure that has been reported.
@@ -24,8 +24,6 @@ const UNREPORTED_CONFLICTS: u32 = 6;
 pub struct RetryState {
     failed: Option<FailedSteps>,
     generation: Option<i64>,
-    failed_machine: Option<FailedMachine>,
-    initial_pods: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -35,15 +33,6 @@ struct FailedSteps {
     class: FailureClass,
     attempts: u32,
     retry_at: Timestamp,
-}
-
-/// A Machine that failed.
-#[derive(Clone, Debug, PartialEq)]
-struct FailedMachine {
-    uid: String,
-    reason: String,
-    count: u32,
-    recreate_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,48 +90,15 @@ impl RetryState {
     /// something has changed.
     pub fn backoff_until(&self, steps: &[Step], now: Timestamp) -> Option<Timestamp> {
         let failed = self.failed.as_ref().filter(|it| it.class != FailureClass::Conflict)?;
-        (!steps.is_empty() && now < failed.retry_at && failed.steps == comparable(steps)).then_some(failed.retry_at)
+        // A time that is further away than any backoff is from before the clock was stepped back.
+        let is_waiting = now < failed.retry_at && failed.retry_at.duration_since(now) <= MAX_BACKOFF;
+        (!steps.is_empty() && is_waiting && failed.steps == comparable(steps)).then_some(failed.retry_at)
     }
 
-    /// Records what was observed and adds the backoff of a failed Machine to it.
-    pub fn observe(&mut self, observed: &mut Observed, generation: Option<i64>, now: Timestamp) {
-        // An edited spec may be one that is accepted.
+    /// An edited spec may be one that is accepted.
+    pub fn observe_generation(&mut self, generation: Option<i64>) {
         if self.generation != generation {
             (self.failed, self.generation) = (None, generation);
-        }
-        if let Some(machine) = observed.machine.managed() {
-            self.observe_machine(machine, &observed.node, now);
-        }
-        let backoff =
-            |machine: &FailedMachine| RecreateBackoff { until: machine.recreate_at, reason: machine.reason.clone() };
-        observed.recreate_backoff = self.failed_machine.as_ref().map(backoff);
-    }
-
-    /// Records how many pods the drain began with and adds that to what was observed.
-    pub fn count_pods(&mut self, observed: &mut Observed) {
-        if observed.stored.shutdown_started_at.is_none() {
-            self.initial_pods = 0;
-        }
-        if let Pods::Read { pods, initial } = &mut observed.pods {
-            self.initial_pods = self.initial_pods.max(pods.iter().filter(|pod| pod.blocks_drain()).count());
-            *initial = self.initial_pods;
-        }
-    }
-
-    fn observe_machine(&mut self, machine: &Machine, node: &Node, now: Timestamp) {
-        match &machine.health {
-            MachineHealth::Failed(_) if self.failed_machine.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
-            MachineHealth::Failed(reason) => {
-                let count = self.failed_machine.as_ref().map_or(0, |it| it.count);
-                self.failed_machine = Some(FailedMachine {
-                    uid: machine.uid.clone(),
-                    reason: reason.clone(),
-                    count: count + 1,
-                    recreate_at: after(now, backoff(FIRST_BACKOFF, MAX_BACKOFF, count)),
-                });
-            }
-            MachineHealth::Running if node.managed().is_some_and(|node| node.ready) => self.failed_machine = None,
-            MachineHealth::Running | MachineHealth::Provisioning => {}
         }
     }
 }

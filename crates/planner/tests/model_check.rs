@@ -132,6 +132,11 @@ fn invalid_spec() {
 }
 
 #[test]
+fn clock_stepped_back() {
+    check("clock stepped back", FaultClass::Clock, WITH_FAULT, 1_000_000);
+}
+
+#[test]
 fn each_mutation_is_found_by_the_property_it_violates() {
     let edits = Budget { edits: 2, crashes: 1, ..Budget::default() };
     let fault = Budget { edits: 1, faults: 1, ..Budget::default() };
@@ -170,5 +175,6 @@ fn each_mutation_is_found_by_the_property_it_violates() {
     violates(Mutation::CreateUnusable, FaultClass::Machine, Invariant::MachineIsCreatedOnlyIfUsable);
     violates(Mutation::CreateUnusable, FaultClass::Cluster, Invariant::MachineIsCreatedOnlyIfUsable);
     violates(Mutation::IgnorePause, FaultClass::Cluster, Invariant::PausedClusterIsLeftAlone);
+    finds(Mutation::KeepFutureStart, FaultClass::Clock, ENDS_AS_EXPECTED);
     violates(Mutation::RemoveInvalid, FaultClass::Spec, Invariant::DisabledOrInvalidIsLeftAlone);
 }

@@ -161,7 +161,7 @@ fn record_drain(scope: &Scope<'_>, plan: &Plan) {
     match &scope.observed.pods {
         _ if !deleted => {}
         _ if timed_out => scope.context.metrics.record_drain("timed_out"),
-        Pods::Read { .. } => scope.context.metrics.record_drain("drained"),
+        Pods::Read(_) => scope.context.metrics.record_drain("drained"),
         Pods::NotRead => {}
     }
 }
@@ -206,7 +206,8 @@ fn is_reclaiming(status: &ScheduledMachineStatus) -> bool {
 /// Whether the machine was reclaimed within the last hour: it was lent again while its owner was using it.
 fn was_reclaimed_recently(before: &ScheduledMachineStatus, now: Timestamp) -> bool {
     let last = before.reclaim.as_ref().and_then(|reclaim| reclaim.requested_at.as_ref());
-    last.is_some_and(|at| now.duration_since(at.0) < SignedDuration::from_hours(1))
+    // A time in the future says nothing: it is from the clock of the owner's machine.
+    last.is_some_and(|at| (SignedDuration::ZERO..SignedDuration::from_hours(1)).contains(&now.duration_since(at.0)))
 }
 
 /// How long after the boundary of a window the controller acted on it, if it did so now.

@@ -14,6 +14,8 @@ use crate::observed::{Child, Cluster, Exclusions, Machine, MachineHealth, Manage
 use crate::plan::{Action, DesiredStatus, NeedsRead, Plan, PodKey, Step};
 
 const MAX_POD_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+/// Evictions of one Node that are sent per second on average.
+const MAX_EVICTIONS_PER_SECOND: usize = 50;
 const MAX_LEFTOVER_POLL_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 struct Deadlines {
@@ -46,7 +48,7 @@ pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<
     if running.is_some() && observed.cluster == Cluster::Paused {
         return Ok(paused(input));
     }
-    let started = observed.stored.shutdown_started_at.unwrap_or(now);
+    let started = input.shutdown_started_at().unwrap_or(now);
     let deadlines = Deadlines {
         now,
         started,
@@ -64,12 +66,16 @@ pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<
     };
     let status = DesiredStatus {
         shutdown_started_at: Some(started),
+        initial_pods: observed.initial_pods(),
+        connecting: running.is_some() && observed.node == Node::Connecting,
         delete_by: progress.delete_by,
         ..status(input, cause, progress.message)
     };
     let finalizer = desired_status::missing_finalizer(input);
-    let is_start = observed.stored.shutdown_started_at.is_none();
-    let store = is_start.then(|| Step::StoreStatus(Box::new(status.clone())));
+    // Both have to survive the removal of the Machine.
+    let is_stored = observed.stored.shutdown_started_at == Some(started)
+        && observed.stored.machine_failure == status.machine_failure;
+    let store = (!is_stored).then(|| Step::StoreStatus(Box::new(status.clone())));
     Ok(Plan {
         steps: finalizer.into_iter().chain(store).chain(progress.steps).collect(),
         status,
@@ -115,13 +121,15 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         Progress::new(steps, format!("{cause}; deleting Machine {}", machine.name), wake_at)
     };
     let wait = |steps: Vec<Step>, message: String| {
-        let poll_at = poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL);
+        let poll_at =
+            poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL).max(eviction_pause(&steps, deadlines.now));
         Progress {
             delete_by: Some(deadlines.drain),
             ..Progress::new(steps, message, Some(poll_at.min(deadlines.drain)))
         }
     };
     let timed_out = deadlines.now >= deadlines.drain;
+    let initial = observed.initial_pods().unwrap_or_default();
     let time_out = |remaining: String| {
         let waited = deadlines.drain.duration_since(deadlines.started);
         let cause = format!("Drain timed out after {} {remaining}", duration(waited));
@@ -141,14 +149,14 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         }
         (Node::Unreachable(cause), _) => wait(Vec::new(), format!("Cannot access the workload cluster: {cause}")),
         // Both are required in one observation: the Node accepts no new pods, and none is left.
-        (Node::Managed(node), Pods::Read { pods, .. }) if !node.cordon.accepts_pods() && remaining(pods) == 0 => {
+        (Node::Managed(node), Pods::Read(pods)) if !node.cordon.accepts_pods() && remaining(pods) == 0 => {
             delete(&format!("Drained Node {}", node.name))
         }
-        (Node::Managed(_), Pods::Read { pods, initial }) if timed_out => {
-            time_out(format!("with {}", remaining_of(remaining(pods), *initial)))
+        (Node::Managed(_), Pods::Read(pods)) if timed_out => {
+            time_out(format!("with {}", remaining_of(remaining(pods), initial)))
         }
-        (Node::Managed(node), Pods::Read { pods, initial }) => {
-            let message = format!("Draining Node {}: {}", node.name, remaining_of(remaining(pods), *initial));
+        (Node::Managed(node), Pods::Read(pods)) => {
+            let message = format!("Draining Node {}: {}", node.name, remaining_of(remaining(pods), initial));
             wait(evict(node, pods), message)
         }
     })
@@ -159,6 +167,13 @@ fn evict(node: &ManagedNode, pods: &[NodePod]) -> Vec<Step> {
     let pods: Vec<PodKey> = pods.iter().filter(|pod| pod.drain == DrainAction::Evict).map(PodKey::of).collect();
     let evict = (!pods.is_empty()).then_some(Step::EvictPods(pods));
     cordon.chain(evict).collect()
+}
+
+/// When pods are evicted again, at the earliest: hundreds of blocked pods must not become hundreds of requests per second.
+fn eviction_pause(steps: &[Step], now: Timestamp) -> Timestamp {
+    let evictions =
+        steps.iter().map(|step| if let Step::EvictPods(pods) = step { pods.len() } else { 0 }).sum::<usize>();
+    after(now, SignedDuration::from_secs((evictions / MAX_EVICTIONS_PER_SECOND).try_into().unwrap_or(i64::MAX)))
 }
 
 fn remaining(pods: &[NodePod]) -> usize {
