@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::input::DecisionInput;
-use crate::observed::MachineHealth;
+use crate::observed::{Machine, MachineHealth};
 use crate::retry::backoff;
 
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
@@ -14,31 +14,36 @@ const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 /// The reason ends up in a condition, whose message has a limit.
 const MAX_REASON_CHARS: usize = 400;
 
-/// The record after this observation. It ends when a Machine has become a Ready Node.
-pub(crate) fn record(input: &DecisionInput<'_>) -> Option<MachineFailure> {
-    let observed = input.observed;
-    let stored = observed.stored.machine_failure.as_ref().map(|it| bounded(it, input.now));
-    let Some(machine) = observed.machine.managed() else { return stored };
-    match &machine.health {
-        MachineHealth::Failed(_) if stored.as_ref().is_some_and(|it| it.machine_uid == machine.uid) => stored,
-        MachineHealth::Failed(reason) => {
-            let before = stored.map_or(0, |it| it.count);
-            let attempts = before.try_into().unwrap_or(u32::MAX);
-            Some(MachineFailure {
-                machine_uid: machine.uid.clone(),
-                reason: truncate(reason),
-                count: before.saturating_add(1),
-                retry_at: Time(after(input.now, backoff(FIRST_BACKOFF, MAX_BACKOFF, attempts))),
-            })
-        }
-        MachineHealth::Running if observed.node.managed().is_some_and(|node| node.ready) => None,
-        MachineHealth::Running | MachineHealth::Provisioning => stored,
+/// The stored record.
+pub(crate) fn stored(input: &DecisionInput<'_>) -> Option<MachineFailure> {
+    input.observed.stored.machine_failure.as_ref().map(|it| bounded(it, input.now))
+}
+
+/// The record while a Machine exists that has not failed. It ends when the Machine has become a Ready Node.
+pub(crate) fn unless_ready(input: &DecisionInput<'_>, machine: &Machine) -> Option<MachineFailure> {
+    let has_ready_node = input.observed.node.managed().is_some_and(|node| node.ready);
+    stored(input).filter(|_| machine.health != MachineHealth::Running || !has_ready_node)
+}
+
+/// The record of a Machine that is replaced because it failed.
+pub(crate) fn record(input: &DecisionInput<'_>, machine: &Machine, reason: &str) -> MachineFailure {
+    let stored = stored(input);
+    if let Some(known) = stored.as_ref().filter(|it| it.machine_uid == machine.uid) {
+        return known.clone();
+    }
+    let before = stored.map_or(0, |it| it.count);
+    let attempts = before.try_into().unwrap_or(u32::MAX);
+    MachineFailure {
+        machine_uid: machine.uid.clone(),
+        reason: truncate(reason),
+        count: before.saturating_add(1),
+        retry_at: Time(after(input.now, backoff(FIRST_BACKOFF, MAX_BACKOFF, attempts))),
     }
 }
 
 /// The record while it postpones the next Machine.
 pub(crate) fn waiting(input: &DecisionInput<'_>) -> Option<MachineFailure> {
-    record(input).filter(|failure| input.now < failure.retry_at.0)
+    stored(input).filter(|failure| input.now < failure.retry_at.0)
 }
 
 /// Users may be able to write the status, and the clock may have been stepped back: no time is further away than the

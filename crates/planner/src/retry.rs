@@ -208,6 +208,14 @@ mod tests {
     }
 
     #[test]
+    fn backoff_is_over_if_the_clock_is_stepped_back() {
+        let mut retry = RetryState::default();
+        retry.failed(CORDON, FailureClass::Rejected, now());
+        assert!(retry.backoff_until(CORDON, now() - SignedDuration::from_mins(1)).is_some());
+        assert_eq!(retry.backoff_until(CORDON, now() - SignedDuration::from_hours(1)), None);
+    }
+
+    #[test]
     fn pods_and_times_do_not_reset_the_backoff() {
         let pod = |name: &str| PodKey { namespace: "a".to_owned(), name: name.to_owned(), uid: name.to_owned() };
         let steps = |name: &str, at: Timestamp| {

@@ -146,7 +146,7 @@ fn publish_stored(scope: &Scope<'_>, plan: &Plan) {
 }
 
 fn publish(scope: &Scope<'_>, event: &Event) {
-    scope.context.events.publish(&scope.object, event, scope.now);
+    scope.context.events.publish(&scope.object, event, event.at.unwrap_or(scope.now));
 }
 
 /// Whether an event is about a step that was executed, whatever becomes of the status.

@@ -27,7 +27,7 @@ pub(super) fn keeping(
         refs: stored.refs.clone().or_else(|| lost_refs(input)),
         shutdown_started_at: input.shutdown_started_at(),
         initial_pods: stored.initial_pods(),
-        machine_failure: machine_failure::record(input),
+        machine_failure: machine_failure::stored(input),
         reclaim: reclaim(input),
         taints: None,
     }

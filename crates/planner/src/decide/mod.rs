@@ -45,7 +45,7 @@ pub fn decide(input: &DecisionInput<'_>) -> Decision {
 pub fn undecided(input: &DecisionInput<'_>) -> DesiredStatus {
     DesiredStatus {
         references: desired_status::references(input),
-        machine_failure: machine_failure::record(input),
+        machine_failure: machine_failure::stored(input),
         ..DesiredStatus::undecided()
     }
 }

@@ -42,6 +42,7 @@ fn keep_running(input: &DecisionInput<'_>, machine: &Machine) -> Result<Plan, Ne
         status: DesiredStatus {
             shutdown_started_at: None,
             taints,
+            machine_failure: machine_failure::unless_ready(input, machine),
             connecting: input.observed.node == Node::Connecting,
             ..desired_status::keeping(input, Phase::Active, ready, message)
         },

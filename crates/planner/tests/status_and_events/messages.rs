@@ -76,7 +76,7 @@ fn cordoned() -> ManagedNode {
     ManagedNode { cordon: Cordon::ByController, ..node() }
 }
 
-fn pods(remaining: usize) -> Pods {
+pub(crate) fn pods(remaining: usize) -> Pods {
     let pod = |index: usize| NodePod {
         namespace: "shop".to_owned(),
         name: format!("web-{index}"),

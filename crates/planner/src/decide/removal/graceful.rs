@@ -10,6 +10,7 @@ use super::{after, cordon, delete_leftovers, exclude_and_delete, poll_at};
 use crate::drain::DrainAction;
 use crate::events::{Event, Reason};
 use crate::input::DecisionInput;
+use crate::machine_failure;
 use crate::observed::{Child, Cluster, Exclusions, Machine, MachineHealth, ManagedNode, Node, NodePod, Observed, Pods};
 use crate::plan::{Action, DesiredStatus, NeedsRead, Plan, PodKey, Step};
 
@@ -67,7 +68,7 @@ pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<
     let status = DesiredStatus {
         shutdown_started_at: Some(started),
         initial_pods: observed.initial_pods(),
-        connecting: running.is_some() && observed.node == Node::Connecting,
+        connecting: progress.delete_by.is_some() && observed.node == Node::Connecting,
         delete_by: progress.delete_by,
         ..status(input, cause, progress.message)
     };
@@ -102,12 +103,16 @@ fn status(input: &DecisionInput<'_>, cause: Cause, message: String) -> DesiredSt
     match cause {
         Cause::Deleted => shutting_down(format!("ScheduledMachine is being deleted. {message}")),
         Cause::MachineFailed => {
-            let reason = match input.observed.machine.managed().map(|machine| &machine.health) {
-                Some(MachineHealth::Failed(reason)) => reason,
-                Some(MachineHealth::Provisioning | MachineHealth::Running) | None => "unknown reason",
-            };
+            let failed = input.observed.machine.managed().and_then(|machine| match &machine.health {
+                MachineHealth::Failed(reason) => Some((machine, reason.as_str())),
+                MachineHealth::Provisioning | MachineHealth::Running => None,
+            });
+            let reason = failed.map_or("unknown reason", |(_, reason)| reason);
             let message = format!("Machine failed and will be recreated ({reason}). {message}");
-            desired_status::keeping(input, Phase::Error, Ready::Error, message)
+            DesiredStatus {
+                machine_failure: failed.map(|(machine, reason)| machine_failure::record(input, machine, reason)),
+                ..desired_status::keeping(input, Phase::Error, Ready::Error, message)
+            }
         }
         Cause::Reclaimed | Cause::KillSwitch | Cause::WindowClosed => shutting_down(message),
     }
@@ -134,7 +139,8 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         let waited = deadlines.drain.duration_since(deadlines.started);
         let cause = format!("Drain timed out after {} {remaining}", duration(waited));
         let note = format!("{cause}; deleting Machine {}", machine.name);
-        Progress { event: Some(Event::new(Reason::DrainTimedOut, note)), ..delete(&cause) }
+        let event = Event { at: Some(deadlines.drain), ..Event::new(Reason::DrainTimedOut, note) };
+        Progress { event: Some(event), ..delete(&cause) }
     };
     Ok(match (&observed.node, &observed.pods) {
         // A cached Machine without nodeRef may have joined since: its Node must be drained first.

@@ -47,7 +47,7 @@ impl World {
                     self.violate(Invariant::ReclaimedMachineStaysAway);
                 }
                 let view = &reconcile.view;
-                let backing_off = self.object.and_then(|it| it.failure).is_some_and(|it| view.now < it.retry_at);
+                let backing_off = view.caches.object.and_then(|it| it.failure).is_some_and(|it| view.now < it.retry_at);
                 if view.servers.cluster != Cluster::Present || backing_off {
                     self.violate(Invariant::MachineIsCreatedOnlyIfUsable);
                 }
