@@ -14,6 +14,9 @@ const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 const FIRST_TRANSIENT_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
 /// Limit of the backoff of a force removal: an owner or an administrator is waiting.
 pub const MAX_FORCE_REMOVAL_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
+/// How often a status that another client changes back is reported again without delay, and the limit of the delay.
+const FREE_REPEATS: u32 = 3;
+const MAX_REPORT_BACKOFF: SignedDuration = SignedDuration::from_mins(1);
 /// How many transient failures in a row are retried before one is reported.
 const UNREPORTED_TRANSIENTS: u32 = 3;
 /// How many conflicts in a row are retried before one is reported: that many are not caused by a lagging cache.
@@ -24,6 +27,16 @@ const UNREPORTED_CONFLICTS: u32 = 6;
 pub struct RetryState {
     failed: Option<FailedSteps>,
     generation: Option<i64>,
+    reported: Option<Reported>,
+}
+
+/// The status that was reported last.
+#[derive(Clone, Debug, PartialEq)]
+struct Reported {
+    fingerprint: u64,
+    at: Timestamp,
+    /// How often it was reported again although nothing else was reported in between: another client changes it back.
+    repeats: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +106,24 @@ impl RetryState {
         // A time that is further away than any backoff is from before the clock was stepped back.
         let is_waiting = now < failed.retry_at && failed.retry_at.duration_since(now) <= MAX_BACKOFF;
         (!steps.is_empty() && is_waiting && failed.steps == comparable(steps)).then_some(failed.retry_at)
+    }
+
+    /// When a status may be reported, if not now. Another client that changes the status back, such as a second controller
+    /// that observes something else, makes this process write it again at most once a minute.
+    pub fn report_postponed_until(&self, fingerprint: u64, now: Timestamp) -> Option<Timestamp> {
+        let last = self.reported.as_ref().filter(|last| last.fingerprint == fingerprint)?;
+        let repeats = last.repeats.checked_sub(FREE_REPEATS)?;
+        let due = after(last.at, backoff(FIRST_TRANSIENT_BACKOFF, MAX_REPORT_BACKOFF, repeats));
+        // A time that is further away than any backoff is from before the clock was stepped back.
+        (now < due && due.duration_since(now) <= MAX_REPORT_BACKOFF).then_some(due)
+    }
+
+    /// Records that a status was reported.
+    pub fn reported(&mut self, fingerprint: u64, now: Timestamp) {
+        let is_recent = |last: &&Reported| now.duration_since(last.at).abs() < 2 * MAX_REPORT_BACKOFF;
+        let last = self.reported.as_ref().filter(|last| last.fingerprint == fingerprint).filter(is_recent);
+        let repeats = last.map_or(0, |last| last.repeats.saturating_add(1));
+        self.reported = Some(Reported { fingerprint, at: now, repeats });
     }
 
     /// An edited spec may be one that is accepted.
@@ -226,6 +257,31 @@ mod tests {
         retry.failed(&steps("one", now()), FailureClass::Rejected, now());
         assert!(retry.backoff_until(&steps("two", now() + MAX_BACKOFF), now()).is_some());
         assert_eq!(delay(retry.failed(&steps("two", now() + MAX_BACKOFF), FailureClass::Rejected, now())), 60);
+    }
+
+    #[test]
+    fn report_that_is_changed_back_is_repeated_less_and_less_often() {
+        let mut retry = RetryState::default();
+        let (mut at, mut written) = (now(), Vec::new());
+        for _ in 0..3_000 {
+            if retry.report_postponed_until(1, at).is_none() {
+                retry.reported(1, at);
+                written.push(at.duration_since(now()).as_millis());
+            }
+            at += SignedDuration::from_millis(100);
+        }
+        let seconds = [1_300, 3_300, 7_300, 15_300, 31_300, 63_300, 123_300, 183_300, 243_300];
+        assert_eq!(written, [&[0, 100, 200, 300][..], &seconds].concat());
+        assert!(retry.report_postponed_until(1, at).is_some());
+        assert_eq!(retry.report_postponed_until(2, at), None, "another status is reported immediately");
+        assert_eq!(
+            retry.report_postponed_until(1, at - SignedDuration::from_hours(1)),
+            None,
+            "the clock is stepped back"
+        );
+        // Something that was reported long ago is reported as if for the first time.
+        retry.reported(1, at + 2 * MAX_REPORT_BACKOFF);
+        assert_eq!(retry.report_postponed_until(1, at + 2 * MAX_REPORT_BACKOFF), None);
     }
 
     #[test]

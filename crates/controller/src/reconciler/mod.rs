@@ -150,9 +150,9 @@ async fn try_reconcile<'a>(
     }
     // Every write except the status, then one status patch, none if equal, and events.
     execute::execute(scope, &plan.steps).await?;
-    status::report(scope, plan).await?;
+    let postponed = status::report(scope, plan, retry).await?;
     retry.succeeded();
-    Ok(Requeue::at(plan.wake_at, scope.now))
+    Ok(Requeue::at(plan.wake_at.into_iter().chain(postponed).min(), scope.now))
 }
 
 /// Decides, and reads from API servers what the decision depends on.
@@ -201,7 +201,7 @@ async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attem
             at
         }
         RetryDecision::Report(at) => {
-            status::report_failure(scope, plan.as_ref(), &error).await;
+            status::report_failure(scope, plan.as_ref(), &error, retry).await;
             at
         }
     };
