@@ -28,4 +28,4 @@ pub use spec::{
     InlineObject, MachineTemplate, NodeTaint, Override, ScheduleSpec, ScheduledMachine, ScheduledMachineSpec,
     TaintEffect,
 };
-pub use status::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus};
+pub use status::{MachineFailure, NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus};

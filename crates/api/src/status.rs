@@ -69,6 +69,16 @@ pub struct ScheduledMachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_started_at: Option<Time>,
 
+    /// initialPods is the number of pods that had to leave the Node when the drain of the shutdown in progress started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0), extend("format" = "int64"))]
+    pub initial_pods: Option<i64>,
+
+    /// machineFailure describes the last Machine that failed. It is removed once a Machine has joined the cluster as a
+    /// Ready Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_failure: Option<MachineFailure>,
+
     /// reclaim describes the last emergency reclaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<ReclaimStatus>,
@@ -165,6 +175,25 @@ pub struct NodeReference {
     /// uid is the uid of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+}
+
+/// MachineFailure describes the last Machine that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineFailure {
+    /// machineUID is the uid of the Machine that failed.
+    #[serde(rename = "machineUID")]
+    pub machine_uid: String,
+    /// reason is the reason that Cluster API reported.
+    #[serde(default)]
+    pub reason: String,
+    /// count is the number of Machines that failed since one was last Ready.
+    #[serde(default)]
+    #[schemars(range(min = 0), extend("format" = "int64"))]
+    pub count: i64,
+    /// retryAt is the time before which no other Machine is created. The controller waits for at most 5 minutes: a time
+    /// that is further away counts as now.
+    pub retry_at: Time,
 }
 
 /// ReclaimStatus describes the last emergency reclaim.

@@ -1,14 +1,19 @@
 //! Kubernetes events: one for each transition, never one for each reconcile.
 
+use jiff::Timestamp;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     pub reason: Reason,
     pub note: String,
+    /// When it happened, if that follows from the cluster's state; otherwise when it was decided. An event with the same
+    /// time and reason is the same event, whichever process publishes it.
+    pub at: Option<Timestamp>,
 }
 
 impl Event {
     pub fn new(reason: Reason, note: impl Into<String>) -> Self {
-        Event { reason, note: note.into() }
+        Event { reason, note: note.into(), at: None }
     }
 }
 

@@ -18,6 +18,12 @@ pub struct DecisionInput<'a> {
 }
 
 impl DecisionInput<'_> {
+    /// When the shutdown in progress started. A stored time that is in the future counts as now: the clock was stepped back,
+    /// or a user wrote it, and the deadlines of the shutdown would never come.
+    pub fn shutdown_started_at(&self) -> Option<Timestamp> {
+        self.observed.stored.shutdown_started_at.map(|started| started.min(self.now))
+    }
+
     /// When the schedule opens or closes next.
     pub fn next_boundary(&self) -> Option<Timestamp> {
         self.spec.ok().and_then(|spec| spec.schedule.next_change(self.now))

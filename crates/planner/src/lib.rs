@@ -9,7 +9,7 @@
 //! - [`children`]: names and manifests of the Machine, the bootstrap and the infrastructure object.
 //! - [`drain`], [`taints`], [`agent_config`]: rules for pods, Node taints and the reclaim agent's configuration.
 //! - [`status`]: what the status says afterwards, and which of its transitions are reported as [`events`].
-//! - [`retry`]: when a failed step is retried.
+//! - [`retry`]: when a failed step is retried; `machine_failure`: when a failed Machine is.
 
 pub mod agent_config;
 pub mod children;
@@ -17,6 +17,7 @@ pub mod decide;
 pub mod drain;
 pub mod events;
 pub mod input;
+mod machine_failure;
 pub mod observed;
 pub mod plan;
 mod reclaim_message;

@@ -3,7 +3,7 @@
 //! A cache may lag behind. A decision made from it may therefore come late, but it does no harm: deletes carry a uid,
 //! creates tolerate an existing object.
 
-use fivespot_api::{NodeTaint, ReclaimStatus};
+use fivespot_api::{MachineFailure, NodeTaint, ReclaimStatus};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
@@ -24,11 +24,21 @@ pub struct Observed {
     pub infrastructure: Child<ProviderChild>,
     pub node: Node,
     pub pods: Pods,
-    /// Set after a Machine failed: when the next one may be created.
-    pub recreate_backoff: Option<RecreateBackoff>,
 }
 
 impl Observed {
+    /// How many pods had to leave when the drain began: the most that any reconcile of this shutdown has observed.
+    pub fn initial_pods(&self) -> Option<usize> {
+        let stored = self.stored.initial_pods();
+        match &self.pods {
+            Pods::Read(pods) => {
+                let remaining = pods.iter().filter(|pod| pod.blocks_drain()).count();
+                Some(stored.unwrap_or_default().max(remaining))
+            }
+            Pods::NotRead => stored,
+        }
+    }
+
     /// The object that has the name of a child and is not managed by this ScheduledMachine, with what to do about it.
     pub fn name_conflict(&self) -> Option<String> {
         let desired = self.desired.as_ref();
@@ -63,14 +73,6 @@ pub struct DesiredChildren {
     pub fingerprint: String,
 }
 
-/// Backoff after a Machine failed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RecreateBackoff {
-    pub until: Timestamp,
-    /// Why the last Machine failed.
-    pub reason: String,
-}
-
 /// What the status has stored: everything that must survive a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stored {
@@ -78,14 +80,29 @@ pub struct Stored {
     pub refs: Option<Refs>,
     /// Whether the status has the uids of both provider objects.
     pub has_child_uids: bool,
+    /// As it is stored; [`DecisionInput::shutdown_started_at`](crate::input::DecisionInput::shutdown_started_at) is the one
+    /// that counts.
     pub shutdown_started_at: Option<Timestamp>,
+    /// As it is stored; [`Stored::initial_pods`] is the one that counts.
+    pub initial_pods: Option<i64>,
+    /// The last Machine that failed, as it is stored.
+    pub machine_failure: Option<MachineFailure>,
     pub reclaim: Option<ReclaimStatus>,
     /// Uid of the Node that `applied_taints` is about.
     pub node_uid: Option<String>,
     pub applied_taints: Vec<NodeTaint>,
 }
 
+/// More pods than the controller reads of one Node. Users may be able to write the status.
+const MAX_PODS: usize = 10_000;
+
 impl Stored {
+    /// How many pods the drain of the shutdown in progress began with.
+    pub fn initial_pods(&self) -> Option<usize> {
+        let stored = self.initial_pods.filter(|_| self.shutdown_started_at.is_some())?;
+        Some(usize::try_from(stored.max(0)).unwrap_or(MAX_PODS).min(MAX_PODS))
+    }
+
     pub fn reclaim_in_progress(&self) -> bool {
         self.reclaim.as_ref().is_some_and(|reclaim| reclaim.in_progress)
     }
@@ -346,11 +363,7 @@ impl ReclaimRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pods {
     NotRead,
-    Read {
-        pods: Vec<NodePod>,
-        /// How many pods had to leave when the drain began.
-        initial: usize,
-    },
+    Read(Vec<NodePod>),
 }
 
 /// A pod of the Node.

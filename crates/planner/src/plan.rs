@@ -1,7 +1,7 @@
 //! What one reconcile does, as data. The controller executes it.
 
 use fivespot_api::conditions::{NodeTainted, Ready, ReferencesValid};
-use fivespot_api::{NodeTaint, Phase, ReclaimStatus};
+use fivespot_api::{MachineFailure, NodeTaint, Phase, ReclaimStatus};
 use jiff::Timestamp;
 
 use crate::events::Event;
@@ -162,11 +162,18 @@ pub struct DesiredStatus {
     pub references: ReferencesValid,
     /// Message of the status and of condition `Ready`.
     pub message: String,
+    /// Whether the message says no more than that this process connects to the workload cluster. If the status is about
+    /// the same phase of the same Machine, it stays as it is: another process may be connected already, or know why it
+    /// cannot be.
+    pub connecting: bool,
     /// When the Machine is deleted at the latest; appended to the message.
     pub delete_by: Option<Timestamp>,
     /// The provider objects that exist or are about to be created.
     pub refs: Option<Refs>,
     pub shutdown_started_at: Option<Timestamp>,
+    /// How many pods the drain began with. Stored only while a shutdown is.
+    pub initial_pods: Option<usize>,
+    pub machine_failure: Option<MachineFailure>,
     pub reclaim: Option<ReclaimStatus>,
     /// `None` keeps the taints that the status has stored.
     pub taints: Option<TaintStatus>,
@@ -189,9 +196,12 @@ impl DesiredStatus {
             ready: Ready::Error,
             references: ReferencesValid::Valid,
             message: String::new(),
+            connecting: false,
             delete_by: None,
             refs: None,
             shutdown_started_at: None,
+            initial_pods: None,
+            machine_failure: None,
             reclaim: None,
             taints: None,
         }

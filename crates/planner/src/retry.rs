@@ -1,10 +1,10 @@
 //! When a failed reconcile is retried: what the controller remembers of an object between two reconciles.
 //!
-//! Nothing here has to survive a restart: a new process retries immediately.
+//! Nothing here has to survive a restart: a new process retries immediately. It decides when requests are sent, and never
+//! what the status says: two processes remember different things.
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::observed::{Machine, MachineHealth, Node, Observed, Pods, RecreateBackoff};
 use crate::plan::{Action, DesiredStatus, ForceRemoval, Step};
 
 /// Backoff after a rejected request, and after a transient failure that has been reported.
@@ -14,6 +14,9 @@ const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 const FIRST_TRANSIENT_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
 /// Limit of the backoff of a force removal: an owner or an administrator is waiting.
 pub const MAX_FORCE_REMOVAL_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
+/// How often a status that another client changes back is reported again without delay, and the limit of the delay.
+const FREE_REPEATS: u32 = 3;
+const MAX_REPORT_BACKOFF: SignedDuration = SignedDuration::from_mins(1);
 /// How many transient failures in a row are retried before one is reported.
 const UNREPORTED_TRANSIENTS: u32 = 3;
 /// How many conflicts in a row are retried before one is reported: that many are not caused by a lagging cache.
@@ -24,8 +27,16 @@ const UNREPORTED_CONFLICTS: u32 = 6;
 pub struct RetryState {
     failed: Option<FailedSteps>,
     generation: Option<i64>,
-    failed_machine: Option<FailedMachine>,
-    initial_pods: usize,
+    reported: Option<Reported>,
+}
+
+/// The status that was reported last.
+#[derive(Clone, Debug, PartialEq)]
+struct Reported {
+    fingerprint: u64,
+    at: Timestamp,
+    /// How often it was reported again although nothing else was reported in between: another client changes it back.
+    repeats: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -35,15 +46,6 @@ struct FailedSteps {
     class: FailureClass,
     attempts: u32,
     retry_at: Timestamp,
-}
-
-/// A Machine that failed.
-#[derive(Clone, Debug, PartialEq)]
-struct FailedMachine {
-    uid: String,
-    reason: String,
-    count: u32,
-    recreate_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,48 +103,33 @@ impl RetryState {
     /// something has changed.
     pub fn backoff_until(&self, steps: &[Step], now: Timestamp) -> Option<Timestamp> {
         let failed = self.failed.as_ref().filter(|it| it.class != FailureClass::Conflict)?;
-        (!steps.is_empty() && now < failed.retry_at && failed.steps == comparable(steps)).then_some(failed.retry_at)
+        // A time that is further away than any backoff is from before the clock was stepped back.
+        let is_waiting = now < failed.retry_at && failed.retry_at.duration_since(now) <= MAX_BACKOFF;
+        (!steps.is_empty() && is_waiting && failed.steps == comparable(steps)).then_some(failed.retry_at)
     }
 
-    /// Records what was observed and adds the backoff of a failed Machine to it.
-    pub fn observe(&mut self, observed: &mut Observed, generation: Option<i64>, now: Timestamp) {
-        // An edited spec may be one that is accepted.
+    /// When a status may be reported, if not now. Another client that changes the status back, such as a second controller
+    /// that observes something else, makes this process write it again at most once a minute.
+    pub fn report_postponed_until(&self, fingerprint: u64, now: Timestamp) -> Option<Timestamp> {
+        let last = self.reported.as_ref().filter(|last| last.fingerprint == fingerprint)?;
+        let repeats = last.repeats.checked_sub(FREE_REPEATS)?;
+        let due = after(last.at, backoff(FIRST_TRANSIENT_BACKOFF, MAX_REPORT_BACKOFF, repeats));
+        // A time that is further away than any backoff is from before the clock was stepped back.
+        (now < due && due.duration_since(now) <= MAX_REPORT_BACKOFF).then_some(due)
+    }
+
+    /// Records that a status was reported.
+    pub fn reported(&mut self, fingerprint: u64, now: Timestamp) {
+        let is_recent = |last: &&Reported| now.duration_since(last.at).abs() < 2 * MAX_REPORT_BACKOFF;
+        let last = self.reported.as_ref().filter(|last| last.fingerprint == fingerprint).filter(is_recent);
+        let repeats = last.map_or(0, |last| last.repeats.saturating_add(1));
+        self.reported = Some(Reported { fingerprint, at: now, repeats });
+    }
+
+    /// An edited spec may be one that is accepted.
+    pub fn observe_generation(&mut self, generation: Option<i64>) {
         if self.generation != generation {
             (self.failed, self.generation) = (None, generation);
-        }
-        if let Some(machine) = observed.machine.managed() {
-            self.observe_machine(machine, &observed.node, now);
-        }
-        let backoff =
-            |machine: &FailedMachine| RecreateBackoff { until: machine.recreate_at, reason: machine.reason.clone() };
-        observed.recreate_backoff = self.failed_machine.as_ref().map(backoff);
-    }
-
-    /// Records how many pods the drain began with and adds that to what was observed.
-    pub fn count_pods(&mut self, observed: &mut Observed) {
-        if observed.stored.shutdown_started_at.is_none() {
-            self.initial_pods = 0;
-        }
-        if let Pods::Read { pods, initial } = &mut observed.pods {
-            self.initial_pods = self.initial_pods.max(pods.iter().filter(|pod| pod.blocks_drain()).count());
-            *initial = self.initial_pods;
-        }
-    }
-
-    fn observe_machine(&mut self, machine: &Machine, node: &Node, now: Timestamp) {
-        match &machine.health {
-            MachineHealth::Failed(_) if self.failed_machine.as_ref().is_some_and(|it| it.uid == machine.uid) => {}
-            MachineHealth::Failed(reason) => {
-                let count = self.failed_machine.as_ref().map_or(0, |it| it.count);
-                self.failed_machine = Some(FailedMachine {
-                    uid: machine.uid.clone(),
-                    reason: reason.clone(),
-                    count: count + 1,
-                    recreate_at: after(now, backoff(FIRST_BACKOFF, MAX_BACKOFF, count)),
-                });
-            }
-            MachineHealth::Running if node.managed().is_some_and(|node| node.ready) => self.failed_machine = None,
-            MachineHealth::Running | MachineHealth::Provisioning => {}
         }
     }
 }
@@ -252,6 +239,14 @@ mod tests {
     }
 
     #[test]
+    fn backoff_is_over_if_the_clock_is_stepped_back() {
+        let mut retry = RetryState::default();
+        retry.failed(CORDON, FailureClass::Rejected, now());
+        assert!(retry.backoff_until(CORDON, now() - SignedDuration::from_mins(1)).is_some());
+        assert_eq!(retry.backoff_until(CORDON, now() - SignedDuration::from_hours(1)), None);
+    }
+
+    #[test]
     fn pods_and_times_do_not_reset_the_backoff() {
         let pod = |name: &str| PodKey { namespace: "a".to_owned(), name: name.to_owned(), uid: name.to_owned() };
         let steps = |name: &str, at: Timestamp| {
@@ -262,6 +257,31 @@ mod tests {
         retry.failed(&steps("one", now()), FailureClass::Rejected, now());
         assert!(retry.backoff_until(&steps("two", now() + MAX_BACKOFF), now()).is_some());
         assert_eq!(delay(retry.failed(&steps("two", now() + MAX_BACKOFF), FailureClass::Rejected, now())), 60);
+    }
+
+    #[test]
+    fn report_that_is_changed_back_is_repeated_less_and_less_often() {
+        let mut retry = RetryState::default();
+        let (mut at, mut written) = (now(), Vec::new());
+        for _ in 0..3_000 {
+            if retry.report_postponed_until(1, at).is_none() {
+                retry.reported(1, at);
+                written.push(at.duration_since(now()).as_millis());
+            }
+            at += SignedDuration::from_millis(100);
+        }
+        let seconds = [1_300, 3_300, 7_300, 15_300, 31_300, 63_300, 123_300, 183_300, 243_300];
+        assert_eq!(written, [&[0, 100, 200, 300][..], &seconds].concat());
+        assert!(retry.report_postponed_until(1, at).is_some());
+        assert_eq!(retry.report_postponed_until(2, at), None, "another status is reported immediately");
+        assert_eq!(
+            retry.report_postponed_until(1, at - SignedDuration::from_hours(1)),
+            None,
+            "the clock is stepped back"
+        );
+        // Something that was reported long ago is reported as if for the first time.
+        retry.reported(1, at + 2 * MAX_REPORT_BACKOFF);
+        assert_eq!(retry.report_postponed_until(1, at + 2 * MAX_REPORT_BACKOFF), None);
     }
 
     #[test]

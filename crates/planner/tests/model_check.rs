@@ -119,7 +119,7 @@ fn unreachable_workload_cluster() {
 
 #[test]
 fn failing_machines() {
-    check("failing machines", FaultClass::Machine, WITH_FAULT, 2_900_000);
+    check("failing machines", FaultClass::Machine, WITH_FAULT, 2_100_000);
 }
 
 #[test]
@@ -130,6 +130,11 @@ fn paused_or_missing_cluster() {
 #[test]
 fn invalid_spec() {
     check("invalid spec", FaultClass::Spec, WITH_FAULT, 1_350_000);
+}
+
+#[test]
+fn clock_stepped_back() {
+    check("clock stepped back", FaultClass::Clock, WITH_FAULT, 1_000_000);
 }
 
 #[test]
@@ -173,5 +178,6 @@ fn each_mutation_is_found_by_the_property_it_violates() {
     violates(Mutation::CreateUnusable, FaultClass::Machine, Invariant::MachineIsCreatedOnlyIfUsable);
     violates(Mutation::CreateUnusable, FaultClass::Cluster, Invariant::MachineIsCreatedOnlyIfUsable);
     violates(Mutation::IgnorePause, FaultClass::Cluster, Invariant::PausedClusterIsLeftAlone);
+    finds(Mutation::KeepFutureStart, FaultClass::Clock, ENDS_AS_EXPECTED);
     violates(Mutation::RemoveInvalid, FaultClass::Spec, Invariant::DisabledOrInvalidIsLeftAlone);
 }

@@ -127,8 +127,8 @@ async fn try_reconcile<'a>(
     let now = Timestamp::now();
     let spec = validate(&object.spec, &key.namespace, Standard::Stored);
     context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
-    let mut observed = observe::from_caches(context, key, &object, spec.as_ref().ok());
-    retry.observe(&mut observed, object.metadata.generation, now);
+    let observed = observe::from_caches(context, key, &object, spec.as_ref().ok());
+    retry.observe_generation(object.metadata.generation);
     let scope = scope.insert(Scope {
         context,
         key,
@@ -143,23 +143,22 @@ async fn try_reconcile<'a>(
         best_effort_failures: Vec::new(),
     });
     // Pure, except for the reads that it requests.
-    let plan = plan.insert(decide_with_reads(scope, retry).await?);
+    let plan = plan.insert(decide_with_reads(scope).await?);
     debug!(?plan, "Decided");
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
         return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));
     }
     // Every write except the status, then one status patch, none if equal, and events.
     execute::execute(scope, &plan.steps).await?;
-    status::report(scope, plan).await?;
+    let postponed = status::report(scope, plan, retry).await?;
     retry.succeeded();
-    Ok(Requeue::at(plan.wake_at, scope.now))
+    Ok(Requeue::at(plan.wake_at.into_iter().chain(postponed).min(), scope.now))
 }
 
 /// Decides, and reads from API servers what the decision depends on.
-async fn decide_with_reads(scope: &mut Scope<'_>, retry: &mut RetryState) -> Result<Plan, ReconcileError> {
+async fn decide_with_reads(scope: &mut Scope<'_>) -> Result<Plan, ReconcileError> {
     let mut reads = Vec::new();
     loop {
-        retry.count_pods(&mut scope.observed);
         match decide(&scope.input()) {
             Decision::Execute(plan) => return Ok(*plan),
             Decision::NeedsRead(read) if reads.contains(&read) => return Err(ReconcileError::Undecided { read }),
@@ -202,7 +201,7 @@ async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attem
             at
         }
         RetryDecision::Report(at) => {
-            status::report_failure(scope, plan.as_ref(), &error).await;
+            status::report_failure(scope, plan.as_ref(), &error, retry).await;
             at
         }
     };

@@ -1,5 +1,6 @@
 //! Reports a reconcile: one status patch, none if nothing changed; events, metrics and log lines for each transition.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use fivespot_api::{Phase, ScheduledMachineStatus};
@@ -7,8 +8,10 @@ use fivespot_planner::decide::undecided;
 use fivespot_planner::events::{Event, Reason};
 use fivespot_planner::observed::Pods;
 use fivespot_planner::plan::{Action, DesiredStatus, ForceRemoval, Plan, Step};
+use fivespot_planner::retry::RetryState;
 use fivespot_planner::status::{Failure, Purpose, StatusContext, compute, merge_patch, transitions};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Patch;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -18,8 +21,13 @@ use super::error::ReconcileError;
 use super::write::patch_params;
 use crate::runtime::request::Operation;
 
-/// Reports a plan that was executed. If a best-effort step failed, that is the error of the reconcile.
-pub(super) async fn report(scope: &mut Scope<'_>, plan: &Plan) -> Result<(), ReconcileError> {
+/// Reports a plan that was executed. If a best-effort step failed, that is the error of the reconcile. Returns when to
+/// report it instead, if another client has changed the same report back.
+pub(super) async fn report(
+    scope: &mut Scope<'_>,
+    plan: &Plan,
+    retry: &mut RetryState,
+) -> Result<Option<Timestamp>, ReconcileError> {
     // What was done is reported whether the status can be written or not.
     plan.events.iter().filter(|event| is_about_a_step(event)).for_each(|event| publish(scope, event));
     record_drain(scope, plan);
@@ -27,16 +35,23 @@ pub(super) async fn report(scope: &mut Scope<'_>, plan: &Plan) -> Result<(), Rec
         return Err(failure.error.clone());
     }
     if !scope.finalizer_removed {
-        store(scope, &plan.status).await?;
+        if let Some(at) = store_report(scope, &plan.status, retry).await? {
+            return Ok(Some(at));
+        }
     } else if scope.object.status.as_ref().is_some_and(is_reclaiming) {
         scope.context.metrics.record_reclaim("completed");
     }
     publish_stored(scope, plan);
-    Ok(())
+    Ok(None)
 }
 
-/// Reports a failure in the status.
-pub(super) async fn report_failure(scope: &mut Scope<'_>, plan: Option<&Plan>, error: &ReconcileError) {
+/// Reports a failure in the status. The next attempt reports it if another client has changed the same report back.
+pub(super) async fn report_failure(
+    scope: &mut Scope<'_>,
+    plan: Option<&Plan>,
+    error: &ReconcileError,
+    retry: &mut RetryState,
+) {
     for failure in &scope.best_effort_failures {
         let message = Some(failure.error.to_string());
         if matches!(failure.step, Step::RollOutAgent { .. }) {
@@ -52,8 +67,8 @@ pub(super) async fn report_failure(scope: &mut Scope<'_>, plan: Option<&Plan>, e
         warn!(%error, "Reconcile failed");
     }
     let desired = plan.map_or_else(|| undecided(&scope.input()), |plan| plan.status.clone());
-    match store(scope, &desired).await {
-        Ok(()) => {
+    match store_report(scope, &desired, retry).await {
+        Ok(_) => {
             if let Some(plan) = plan.filter(|_| scope.only_best_effort_failed()) {
                 publish_stored(scope, plan);
             }
@@ -69,8 +84,41 @@ fn message(error: &ReconcileError) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Writes the status, unless it is up to date.
-pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Result<(), ReconcileError> {
+/// Writes the status, unless it is up to date or another client has changed the same status back: then it returns when to
+/// write it.
+async fn store_report(
+    scope: &mut Scope<'_>,
+    desired: &DesiredStatus,
+    retry: &mut RetryState,
+) -> Result<Option<Timestamp>, ReconcileError> {
+    let Some(change) = change(scope, desired) else { return Ok(None) };
+    let fingerprint = fingerprint(&change.after);
+    if let Some(at) = retry.report_postponed_until(fingerprint, scope.now) {
+        return Ok(Some(at));
+    }
+    write(scope, change).await?;
+    retry.reported(fingerprint, scope.now);
+    Ok(None)
+}
+
+/// Hash of what a status says, without times.
+fn fingerprint(status: &ScheduledMachineStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (status.phase, &status.message, status.observed_generation).hash(&mut hasher);
+    for Condition { type_, status, reason, message, .. } in &status.conditions {
+        (type_, status, reason, message).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+struct StatusChange {
+    before: ScheduledMachineStatus,
+    after: ScheduledMachineStatus,
+    patch: Value,
+}
+
+/// What has to be written; `None` if the status is up to date.
+fn change(scope: &Scope<'_>, desired: &DesiredStatus) -> Option<StatusChange> {
     let before = scope.object.status.clone().unwrap_or_default();
     let context = StatusContext {
         name: &scope.key.name,
@@ -80,7 +128,20 @@ pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Res
         previous: &before,
     };
     let after = compute(context, &scope.input(), desired, &scope.outcome);
-    let Some(patch) = merge_patch(&value(&before), &value(&after)) else { return Ok(()) };
+    let patch = merge_patch(&value(&before), &value(&after))?;
+    Some(StatusChange { before, after, patch })
+}
+
+/// Writes the status, unless it is up to date.
+pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Result<(), ReconcileError> {
+    match change(scope, desired) {
+        Some(change) => write(scope, change).await,
+        None => Ok(()),
+    }
+}
+
+async fn write(scope: &mut Scope<'_>, change: StatusChange) -> Result<(), ReconcileError> {
+    let StatusChange { before, after, patch } = change;
     patch_status(scope, patch).await?;
     report_transition(scope, &before, &after);
     Ok(())
@@ -146,7 +207,7 @@ fn publish_stored(scope: &Scope<'_>, plan: &Plan) {
 }
 
 fn publish(scope: &Scope<'_>, event: &Event) {
-    scope.context.events.publish(&scope.object, event, scope.now);
+    scope.context.events.publish(&scope.object, event, event.at.unwrap_or(scope.now));
 }
 
 /// Whether an event is about a step that was executed, whatever becomes of the status.
@@ -161,7 +222,7 @@ fn record_drain(scope: &Scope<'_>, plan: &Plan) {
     match &scope.observed.pods {
         _ if !deleted => {}
         _ if timed_out => scope.context.metrics.record_drain("timed_out"),
-        Pods::Read { .. } => scope.context.metrics.record_drain("drained"),
+        Pods::Read(_) => scope.context.metrics.record_drain("drained"),
         Pods::NotRead => {}
     }
 }
@@ -206,7 +267,8 @@ fn is_reclaiming(status: &ScheduledMachineStatus) -> bool {
 /// Whether the machine was reclaimed within the last hour: it was lent again while its owner was using it.
 fn was_reclaimed_recently(before: &ScheduledMachineStatus, now: Timestamp) -> bool {
     let last = before.reclaim.as_ref().and_then(|reclaim| reclaim.requested_at.as_ref());
-    last.is_some_and(|at| now.duration_since(at.0) < SignedDuration::from_hours(1))
+    // A time in the future says nothing: it is from the clock of the owner's machine.
+    last.is_some_and(|at| (SignedDuration::ZERO..SignedDuration::from_hours(1)).contains(&now.duration_since(at.0)))
 }
 
 /// How long after the boundary of a window the controller acted on it, if it did so now.

@@ -37,6 +37,19 @@ impl Scope<'_> {
         Ok(client.send(operation, request).await?)
     }
 
+    /// Sends one of many writes to a workload cluster. If there is no response, the caller decides what that means.
+    pub(super) async fn write_one_of_many<T>(
+        &self,
+        client: &WorkloadClient,
+        operation: Operation,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ReconcileError> {
+        if self.context.shutdown.is_cancelled() {
+            return Err(ReconcileError::ShuttingDown);
+        }
+        Ok(client.send_one_of_many(operation, request).await?)
+    }
+
     pub(super) fn with_resource_version(&self, mut patch: Value) -> Value {
         patch["metadata"]["resourceVersion"] = json!(self.object.resource_version());
         patch

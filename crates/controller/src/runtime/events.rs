@@ -124,8 +124,11 @@ async fn create(client: &Client, event: &KubeEvent) {
     let operation = Operation::new("create", format!("event {reason} of ScheduledMachine {key}"));
     let events: Api<KubeEvent> = Api::namespaced(client.clone(), &key.namespace);
     let params = PostParams::default();
-    if let Err(error) = send(MANAGEMENT_TIMEOUT, operation, events.create(&params, event)).await {
-        tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
+    match send(MANAGEMENT_TIMEOUT, operation, events.create(&params, event)).await {
+        Ok(_) => {}
+        // Another process has published it, or this one before.
+        Err(error) if error.is_already_exists() => {}
+        Err(error) => tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event"),
     }
 }
 

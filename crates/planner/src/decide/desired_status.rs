@@ -5,6 +5,7 @@ use fivespot_api::{Phase, ReclaimStatus};
 use fivespot_validation::validate::SpecErrors;
 
 use crate::input::DecisionInput;
+use crate::machine_failure;
 use crate::observed::{Child, Cluster, Refs};
 use crate::plan::{DesiredStatus, Step};
 
@@ -21,15 +22,18 @@ pub(super) fn keeping(
         ready,
         references: references(input),
         message: message.into(),
+        connecting: false,
         delete_by: None,
         refs: stored.refs.clone().or_else(|| lost_refs(input)),
-        shutdown_started_at: stored.shutdown_started_at,
+        shutdown_started_at: input.shutdown_started_at(),
+        initial_pods: stored.initial_pods(),
+        machine_failure: machine_failure::stored(input),
         reclaim: reclaim(input),
         taints: None,
     }
 }
 
-/// Keeps only the record of the last reclaim: no child is left.
+/// Keeps only the records of the last reclaim and of the last failed Machine: no child is left.
 pub(super) fn empty(
     input: &DecisionInput<'_>,
     phase: Phase,

@@ -11,6 +11,7 @@ mod removal;
 mod run;
 
 use crate::input::DecisionInput;
+use crate::machine_failure;
 use crate::plan::{Decision, DesiredStatus, Plan, Step};
 
 use goal::Goal;
@@ -47,5 +48,9 @@ pub fn decide(input: &DecisionInput<'_>) -> Decision {
 
 /// The status of a reconcile that failed before a decision was made.
 pub fn undecided(input: &DecisionInput<'_>) -> DesiredStatus {
-    DesiredStatus { references: desired_status::references(input), ..DesiredStatus::undecided() }
+    DesiredStatus {
+        references: desired_status::references(input),
+        machine_failure: machine_failure::stored(input),
+        ..DesiredStatus::undecided()
+    }
 }

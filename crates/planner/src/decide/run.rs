@@ -2,12 +2,12 @@
 
 use fivespot_api::Phase;
 use fivespot_api::conditions::Ready;
-use jiff::Unit;
 
 use super::goal::Cause;
 use super::{desired_status, keep, node_taints, removal};
 use crate::events::{Event, Reason};
 use crate::input::DecisionInput;
+use crate::machine_failure;
 use crate::observed::{
     Absence, Child, Cluster, DesiredChildren, Machine, MachineHealth, Node, Observed, ProviderChild,
 };
@@ -44,6 +44,8 @@ fn keep_running(input: &DecisionInput<'_>, machine: &Machine) -> Result<Plan, Ne
         status: DesiredStatus {
             shutdown_started_at: None,
             taints,
+            machine_failure: machine_failure::unless_ready(input, machine),
+            connecting: input.observed.node == Node::Connecting,
             ..desired_status::keeping(input, Phase::Active, ready, message)
         },
         events: cancelled.into_iter().collect(),
@@ -141,10 +143,10 @@ fn wait(input: &DecisionInput<'_>) -> Option<Plan> {
         }
         Cluster::Present => {}
     }
-    let backoff = input.observed.recreate_backoff.as_ref().filter(|backoff| input.now < backoff.until)?;
-    let at = backoff.until.round(Unit::Second).unwrap_or(backoff.until);
-    let message = format!("The last Machine failed ({}); creating the next one at {at}", backoff.reason);
-    Some(Plan { wake_at: Some(backoff.until), ..waiting(Phase::Error, Ready::Error, &message) })
+    let failure = machine_failure::waiting(input)?;
+    let at = failure.retry_at.0;
+    let message = format!("The last Machine failed ({}); creating the next one at {at}", failure.reason);
+    Some(Plan { wake_at: Some(at), ..waiting(Phase::Error, Ready::Error, &message) })
 }
 
 /// No Machine exists; provider objects that were already created for the next one stay.

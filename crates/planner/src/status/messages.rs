@@ -1,13 +1,11 @@
 //! Messages of the status and its conditions.
 
-use std::collections::BTreeMap;
-
 use fivespot_api::conditions::{MachineReady, Ready, ReferencesValid, Scheduled};
 use fivespot_schedule::Schedule;
 use fivespot_validation::validate::SpecErrors;
 use jiff::Timestamp;
 
-use super::{BlockedEviction, Outcome};
+use super::{Outcome, rejected_pods};
 use crate::children::ChildNames;
 use crate::input::DecisionInput;
 use crate::observed::{Absence, MachineHealth, Node, Observed};
@@ -17,8 +15,8 @@ use crate::reclaim_message;
 /// Message of the status and of condition `Ready`.
 pub(super) fn message(desired: &DesiredStatus, input: &DecisionInput<'_>, outcome: &Outcome) -> String {
     let mut message = desired.message.clone();
-    if let Some(blocked) = blocked(&outcome.blocked_evictions) {
-        message = format!("{message}, {blocked}");
+    if let Some(rejected) = rejected_pods::describe(&outcome.rejected_pods) {
+        message = format!("{message}, {rejected}");
     }
     if let Some(at) = desired.delete_by {
         message = format!("{message}; Machine will be deleted no later than {}", local_time(input, at));
@@ -37,20 +35,6 @@ pub(super) fn message(desired: &DesiredStatus, input: &DecisionInput<'_>, outcom
 pub(super) fn agent_error(outcome: &Outcome) -> Option<String> {
     let error = outcome.agent_error.as_ref()?;
     Some(format!("Owner cannot reclaim the machine because the agent is not rolled out: {error}"))
-}
-
-/// "2 blocked by PodDisruptionBudget team-a/web, 1 blocked by PodDisruptionBudgets in namespace team-b".
-fn blocked(evictions: &[BlockedEviction]) -> Option<String> {
-    let mut by_budget: BTreeMap<String, usize> = BTreeMap::new();
-    for eviction in evictions {
-        let budget = match &eviction.budget {
-            Some(budget) => format!("PodDisruptionBudget {}/{budget}", eviction.namespace),
-            None => format!("PodDisruptionBudgets in namespace {}", eviction.namespace),
-        };
-        *by_budget.entry(budget).or_default() += 1;
-    }
-    let parts: Vec<String> = by_budget.iter().map(|(budget, count)| format!("{count} blocked by {budget}")).collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 pub(super) fn scheduled(input: &DecisionInput<'_>, desired: &DesiredStatus) -> (Scheduled, String) {

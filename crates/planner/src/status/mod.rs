@@ -2,6 +2,7 @@
 
 mod merge_patch;
 mod messages;
+mod rejected_pods;
 mod transitions;
 
 use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, set};
@@ -11,11 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::children::{ChildNames, MachineVersion};
 use crate::input::DecisionInput;
-use crate::observed::{Absence, Machine, MachineHealth, Node, Ref, Refs};
+use crate::observed::{Absence, MachineHealth, Node, Ref, Refs};
 use crate::plan::{DesiredStatus, TaintStatus};
 use crate::taints;
 
 pub use merge_patch::merge_patch;
+pub use rejected_pods::{RejectedPod, Rejection};
 pub use transitions::transitions;
 
 /// The object whose status is computed.
@@ -37,7 +39,8 @@ pub struct Outcome {
     pub bootstrap_uid: Option<String>,
     /// Uid of the infrastructure object, if this reconcile created or found it.
     pub infrastructure_uid: Option<String>,
-    pub blocked_evictions: Vec<BlockedEviction>,
+    /// Pods whose eviction or deletion the workload cluster did not accept.
+    pub rejected_pods: Vec<RejectedPod>,
     /// State of the taints, if this reconcile applied them.
     pub taints: Option<TaintStatus>,
     /// Whether this reconcile disabled the schedule for a reclaim.
@@ -61,15 +64,6 @@ impl Outcome {
 pub struct CreatedMachine {
     pub uid: String,
     pub created_at: Option<Timestamp>,
-}
-
-/// A pod whose eviction a PodDisruptionBudget blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct BlockedEviction {
-    /// Namespace of the pod.
-    pub namespace: String,
-    /// Name of the PodDisruptionBudget, if the API server names one.
-    pub budget: Option<String>,
 }
 
 /// The failure that ended a reconcile.
@@ -100,8 +94,9 @@ pub fn compute(
     let previous = context.previous;
     let desired = &with_failure(desired, outcome, context, input);
     let schedule = input.spec.ok().map(|spec| &spec.schedule);
-    let keep_node = is_reconnecting(input, previous);
-    let keep_health = keep_node && [previous.phase, Some(desired.phase)] == [Some(Phase::Active); 2];
+    let is_same_machine = is_same_machine(input, previous);
+    let keep_node = is_same_machine && observed.node == Node::Connecting && !is_failed(input);
+    let keep_health = is_same_machine && desired.connecting && previous.phase == Some(desired.phase);
     let message = messages::message(desired, input, outcome);
     let node_ref = node_ref(input, previous);
     let taints = outcome.taints.clone().or_else(|| desired.taints.clone());
@@ -132,6 +127,11 @@ pub fn compute(
         next_activation: schedule.and_then(|schedule| schedule.next_opening(input.now)).map(Time),
         next_cleanup: schedule.and_then(|schedule| schedule.current_close(input.now)).map(Time),
         shutdown_started_at: desired.shutdown_started_at.map(Time),
+        initial_pods: desired
+            .initial_pods
+            .filter(|_| desired.shutdown_started_at.is_some())
+            .and_then(|it| it.try_into().ok()),
+        machine_failure: desired.machine_failure.clone(),
         reclaim: desired.reclaim.clone(),
         // A reconcile that failed has not dealt with the generation yet.
         observed_generation: if outcome.is_success() { context.generation } else { previous.observed_generation },
@@ -156,12 +156,15 @@ pub fn compute(
     status
 }
 
-/// Whether a restarted controller is about to reconnect to the workload cluster of a machine that was running. The status
-/// stays as it is until then, so that a restart causes no transition.
-fn is_reconnecting(input: &DecisionInput<'_>, previous: &ScheduledMachineStatus) -> bool {
+/// Whether the status is about the Machine that exists. While this process connects to its workload cluster, the status
+/// stays as it is, so that a restart causes no transition.
+fn is_same_machine(input: &DecisionInput<'_>, previous: &ScheduledMachineStatus) -> bool {
     let previous_uid = previous.machine_ref.as_ref().and_then(|reference| reference.uid.as_ref());
-    let is_same = |it: &Machine| it.health == MachineHealth::Running && previous_uid == Some(&it.uid);
-    input.observed.node == Node::Connecting && input.observed.machine.managed().is_some_and(is_same)
+    input.observed.machine.managed().is_some_and(|machine| previous_uid == Some(&machine.uid))
+}
+
+fn is_failed(input: &DecisionInput<'_>) -> bool {
+    input.observed.machine.managed().is_some_and(|it| matches!(it.health, MachineHealth::Failed(_)))
 }
 
 /// Applies a failure: what the status has stored stays, because the reconcile got no further.
@@ -189,9 +192,12 @@ fn with_failure(
         ready,
         references: failure.references.unwrap_or(desired.references),
         message: failure.message.clone(),
+        connecting: false,
         delete_by: None,
         refs: stored_refs(context.name, previous),
-        shutdown_started_at: previous.shutdown_started_at.as_ref().map(|it| it.0),
+        shutdown_started_at: previous.shutdown_started_at.as_ref().map(|it| it.0.min(input.now)),
+        initial_pods: previous.initial_pods.and_then(|it| it.try_into().ok()),
+        machine_failure: desired.machine_failure.clone(),
         reclaim: previous.reclaim.clone().map(update),
         taints: None,
     }

@@ -106,8 +106,9 @@ fn repeated_reclaim(before: &ScheduledMachineStatus, after: &ScheduledMachineSta
     let (last, this) = (before.reclaim.as_ref()?, after.reclaim.as_ref()?);
     let at = |reclaim: &ReclaimStatus| reclaim.requested_at.as_ref().map(|it| it.0);
     let between = at(this)?.duration_since(at(last)?);
-    let repeated =
-        last.reason == this.reason && between < REPEATED_RECLAIM_WINDOW && last.machine_uid != this.machine_uid;
+    // Both times are from the clock of the owner's machine, which may have been stepped back.
+    let is_recent = (SignedDuration::ZERO..REPEATED_RECLAIM_WINDOW).contains(&between);
+    let repeated = last.reason == this.reason && is_recent && last.machine_uid != this.machine_uid;
     let reason = this.reason.as_deref().unwrap_or(NO_REASON);
     let note = format!(
         "Emergency reclaim ({reason}) again, {} min after the last one: the program was still running when the schedule \

@@ -9,6 +9,9 @@ use crate::simulation::{
     World,
 };
 
+/// Further away than any deadline: the clock was stepped back, or a user wrote the status.
+const FUTURE: Seconds = Seconds(8 * 60 * 60);
+
 pub(crate) fn initial_states() -> impl Iterator<Item = World> {
     let clusters = [Cluster::Present, Cluster::Missing, Cluster::Deleting, Cluster::Paused];
     // Open, closed, and a spec that does not parse.
@@ -57,13 +60,14 @@ pub(crate) fn is_equivalent(a: &World, b: &World) -> bool {
 
 fn normalized(world: &World) -> World {
     let mut world = *world;
-    (world.now, world.lost_machine, world.created) = (Seconds::ZERO, None, 0);
+    (world.now, world.created) = (Seconds::ZERO, 0);
     world.enabled_since_reclaim = true;
     let uid = EXISTING_MACHINE;
     let in_progress = !world.servers.nothing_managed();
     if let Some(object) = &mut world.object {
         // Where nothing is left, the expected end says whether the start of the shutdown may still be stored.
         object.shutdown_started_at = object.shutdown_started_at.filter(|_| in_progress).map(|_| Seconds::ZERO);
+        object.failure.iter_mut().for_each(|it| (it.machine, it.retry_at) = (uid, Seconds::ZERO));
         object.reclaim.iter_mut().for_each(|it| it.machine = uid);
     }
     world.servers.machine.iter_mut().filter(|it| it.is_managed()).for_each(|it| it.uid = uid);
@@ -163,6 +167,8 @@ impl Stages {
             draining.cordon(Cordon::ByOther).pod(PodState::Terminating),
             draining.cordon(Cordon::Reverted),
             draining.pod(PodState::Blocked).shutdown_started_at(overdue),
+            draining.pod(PodState::Blocked).shutdown_started_at(FUTURE),
+            deleting.shutdown_started_at(FUTURE),
             draining.machine(existing_machine().joined().excluded_from_drain()),
             draining.finalizer(false),
             deleting.no_pod(),
@@ -185,6 +191,7 @@ impl Stages {
             draining.machine(existing_machine().joined().failed()),
             new.finalizer(true).backing_off(),
             leftover.shutdown_started_at(Seconds::ZERO).backing_off(),
+            new.finalizer(true).backing_off_until(FUTURE),
             running.backing_off(),
         ]
     }

@@ -2,7 +2,10 @@
 
 use fivespot_planner::observed::Cluster;
 
-use crate::simulation::{Connection, LostMachine, Servers, World};
+use crate::simulation::{Connection, PodState, Seconds, Servers, World};
+
+/// Hours before all instants of the model.
+const STEPPED_BACK: Seconds = Seconds(-8 * 60 * 60);
 
 /// A class of faults. Each is explored in a model of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub(crate) enum FaultClass {
     Cluster,
     /// The spec becomes invalid.
     Spec,
+    /// The clock is stepped back.
+    Clock,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +39,8 @@ pub(crate) enum Fault {
     ClusterPaused,
     ClusterMissing,
     SpecInvalid,
+    /// During a drain that a PodDisruptionBudget blocks.
+    ClockStepsBack,
 }
 
 impl FaultClass {
@@ -54,13 +61,15 @@ impl FaultClass {
             FaultClass::None | FaultClass::Machine => &[],
             FaultClass::Cluster => &[Fault::ClusterPaused, Fault::ClusterMissing],
             FaultClass::Spec => &[Fault::SpecInvalid],
+            FaultClass::Clock => &[Fault::ClockStepsBack],
         }
     }
 
     /// Recovers from the fault, possibly in several steps.
     pub(super) fn recover(self, world: &mut World) {
         match (self, world.servers.connection) {
-            (FaultClass::None, _) | (FaultClass::WorkloadCluster, Connection::Connected) => {}
+            (FaultClass::None | FaultClass::Machine | FaultClass::Clock, _)
+            | (FaultClass::WorkloadCluster, Connection::Connected) => {}
             (FaultClass::OtherClients, _) => world.servers.delete_unmanaged(),
             (FaultClass::WorkloadCluster, Connection::Unreachable) => {
                 world.servers.connection = Connection::Connecting;
@@ -68,9 +77,6 @@ impl FaultClass {
             (FaultClass::WorkloadCluster, Connection::Connecting | Connection::Unidentified) => {
                 world.servers.connection = Connection::Connected;
                 world.caches.node = world.servers.node;
-            }
-            (FaultClass::Machine, _) => {
-                world.lost_machine = world.lost_machine.map(|it| LostMachine { recreate_at: None, ..it });
             }
             (FaultClass::Cluster, _) => world.servers.cluster = Cluster::Present,
             (FaultClass::Spec, _) => set_valid(world, true),
@@ -94,6 +100,10 @@ impl Fault {
             Fault::ClusterPaused => servers.cluster = Cluster::Paused,
             Fault::ClusterMissing => servers.cluster = Cluster::Missing,
             Fault::SpecInvalid => set_valid(world, false),
+            Fault::ClockStepsBack => {
+                servers.pod = servers.pod.map(|_| PodState::Blocked);
+                world.now = STEPPED_BACK;
+            }
         }
     }
 }

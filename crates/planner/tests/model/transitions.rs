@@ -8,9 +8,6 @@ use crate::simulation::{Connection, Seconds, World};
 /// timeout at the one after.
 const INSTANTS: [Seconds; 3] = [Seconds(0), Seconds(3 * 60), Seconds(10 * 60)];
 
-/// After all instants: in the model, a recovery ends the backoff.
-const RECREATE_AT: Seconds = Seconds(60 * 60);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Transition {
     StartReconcile,
@@ -40,7 +37,9 @@ impl Transition {
         if world.servers.connection == Connection::Connected {
             transitions.push(Transition::WatchNode);
         }
-        if next_instant(world).is_some() && object.shutdown_started_at.is_some() {
+        let is_waiting =
+            object.shutdown_started_at.is_some() || object.failure.is_some_and(|it| it.retry_at > world.now);
+        if next_instant(world).is_some() && is_waiting {
             transitions.push(Transition::TimePasses);
         }
         if world.budget.edits > 0 {
@@ -79,7 +78,7 @@ impl Transition {
 
     fn apply(self, world: &mut World, faults: FaultClass) {
         match self {
-            Transition::StartReconcile => world.start_reconcile(RECREATE_AT),
+            Transition::StartReconcile => world.start_reconcile(),
             Transition::SendRequest => world.send_next(),
             Transition::Crash => {
                 world.restart();

@@ -5,8 +5,8 @@ use fivespot_planner::observed::{Cluster, Cordon, Exclusions};
 use super::actors::RECREATE_BACKOFF;
 use super::fixtures::{EXISTING_MACHINE, PREVIOUS_MACHINE};
 use super::state::{
-    AgentState, Connection, LostMachine, MachineState, NodeState, Object, Owner, Pending, PodState, ProviderState,
-    Reclaim, World,
+    AgentState, Connection, Failure, MachineState, NodeState, Object, Owner, Pending, PodState, ProviderState, Reclaim,
+    World,
 };
 use super::time::Seconds;
 
@@ -101,7 +101,7 @@ impl World {
     pub(crate) fn empty_status(self) -> Self {
         self.with_object(|it| {
             (it.phase, it.refs, it.child_uids) = (None, false, false);
-            (it.shutdown_started_at, it.reclaim) = (None, None);
+            (it.shutdown_started_at, it.failure, it.reclaim) = (None, None, None);
         })
     }
 
@@ -187,7 +187,10 @@ impl World {
 
     /// An earlier Machine has failed.
     pub(crate) fn backing_off(self) -> Self {
-        let recreate_at = Some(self.now + RECREATE_BACKOFF);
-        World { lost_machine: Some(LostMachine { uid: PREVIOUS_MACHINE, recreate_at }), ..self }
+        self.backing_off_until(self.now + RECREATE_BACKOFF)
+    }
+
+    pub(crate) fn backing_off_until(self, retry_at: Seconds) -> Self {
+        self.with_object(|it| it.failure = Some(Failure { machine: PREVIOUS_MACHINE, count: 1, retry_at }))
     }
 }

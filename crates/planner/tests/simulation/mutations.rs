@@ -50,6 +50,8 @@ pub(crate) enum Mutation {
     IgnoreNameConflict,
     /// Never requests to be woken.
     SkipWake,
+    /// Leaves the start of a shutdown in the future.
+    KeepFutureStart,
 }
 
 impl Mutation {
@@ -109,6 +111,13 @@ impl Mutation {
                 skip(plan, |it| matches!(it, Step::Run(Action::DeleteMachine { .. })));
             }
             Mutation::SkipWake => plan.wake_at = None,
+            Mutation::KeepFutureStart => {
+                let started = view.caches.object.and_then(|it| it.shutdown_started_at);
+                if let Some(started) = started.filter(|it| *it > view.now) {
+                    skip_store(plan, |_| true);
+                    plan.status.shutdown_started_at = Some(started.timestamp());
+                }
+            }
             _ => {}
         }
     }
@@ -118,7 +127,7 @@ impl Mutation {
         let exists = observed.machine.managed().is_some();
         match (self, &mut observed.machine) {
             (Mutation::CreateUnusable, _) if !exists => {
-                (observed.cluster, observed.recreate_backoff) = (Cluster::Present, None);
+                (observed.cluster, observed.stored.machine_failure) = (Cluster::Present, None);
             }
             (Mutation::IgnorePause, _) if exists => observed.cluster = Cluster::Present,
             (Mutation::TreatUnreachableAsAbsent, _) if matches!(observed.node, Node::Unreachable(_)) => {

@@ -3,15 +3,16 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
-use fivespot_api::ReclaimStatus;
+use fivespot_api::{MachineFailure, ReclaimStatus};
 use fivespot_planner::decide::decide;
 use fivespot_planner::drain::DrainAction;
 use fivespot_planner::input::{DecisionInput, RequestedState};
 use fivespot_planner::observed::{
     Absence, AgentConfig, AgentRollout, Child, Machine, MachineHealth, ManagedNode, Node, NodePod, Observed, Pods,
-    ProviderChild, ReclaimRequest, RecreateBackoff, Stored,
+    ProviderChild, ReclaimRequest, Stored,
 };
 use fivespot_planner::plan::{Decision, NeedsRead, Plan};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::fixtures::{
     AGENT_CONFIG, FAILURE, FINGERPRINT, MACHINE_NAME, NODE_NAME, Schedule, desired_children, refs, requested_state,
@@ -33,7 +34,6 @@ pub(crate) struct View {
     pub(crate) servers: Servers,
     pub(crate) window_open: bool,
     pub(crate) now: Seconds,
-    pub(crate) recreate_at: Option<Seconds>,
     pub(crate) mutation: Option<Mutation>,
 }
 
@@ -76,7 +76,6 @@ impl View {
             servers: world.servers,
             window_open: world.window_open,
             now: world.now,
-            recreate_at: world.lost_machine.and_then(|it| it.recreate_at),
             mutation: world.mutation,
         }
     }
@@ -179,9 +178,6 @@ impl View {
             infrastructure: provider(self.servers.infrastructure),
             node: self.observed_node(machine, is_read(NeedsRead::Node)),
             pods: if is_read(NeedsRead::Pods) { pods(self.servers.pod) } else { Pods::NotRead },
-            recreate_backoff: self
-                .recreate_at
-                .map(|at| RecreateBackoff { until: at.timestamp(), reason: FAILURE.to_owned() }),
         }
     }
 
@@ -210,6 +206,12 @@ fn stored(object: &Object) -> Stored {
         refs: object.refs.then(refs),
         has_child_uids: object.child_uids,
         shutdown_started_at: object.shutdown_started_at.map(Seconds::timestamp),
+        machine_failure: object.failure.map(|failure| MachineFailure {
+            machine_uid: failure.machine.to_string(),
+            reason: FAILURE.to_owned(),
+            count: failure.count.into(),
+            retry_at: Time(failure.retry_at.timestamp()),
+        }),
         reclaim: object.reclaim.map(|reclaim| ReclaimStatus {
             machine_uid: reclaim.machine.to_string(),
             reason: None,
@@ -293,5 +295,5 @@ fn pods(pod: Option<PodState>) -> Pods {
         },
         force_delete: true,
     };
-    Pods::Read { pods: pod.into_iter().map(node_pod).collect(), initial: 1 }
+    Pods::Read(pod.into_iter().map(node_pod).collect())
 }

@@ -6,12 +6,11 @@ use std::mem;
 
 use jiff::SignedDuration;
 
-use super::actors::RECREATE_BACKOFF;
 use super::observe::{Decided, View};
 use super::reconcile::Reconcile;
 use super::request::Request;
 use super::server::Response;
-use super::state::{Caches, LostMachine, Object, World};
+use super::state::{Caches, Failure, Object, World};
 use super::time::Seconds;
 
 /// More reconciles than any world needs to come to rest.
@@ -61,7 +60,6 @@ impl World {
 
     /// One reconcile, and what the other actors do until the next one.
     pub(crate) fn round(&mut self, check: &mut impl FnMut(&World, &Decided)) -> Result<Next, Unsettled> {
-        self.observe_lost_machine(self.now + RECREATE_BACKOFF);
         let before = *self;
         let Some(decided) = View::of(self).decide() else { return Ok(Next::Rest) };
         check(self, &decided);
@@ -126,7 +124,7 @@ impl World {
     fn watched(&self) -> World {
         let mut watched = *self;
         (watched.servers.pod, watched.servers.bootstrap, watched.servers.infrastructure) = (None, None, None);
-        (watched.lost_machine, watched.now) = (None, Seconds::ZERO);
+        watched.now = Seconds::ZERO;
         watched.sync_caches();
         watched
     }
@@ -135,12 +133,15 @@ impl World {
     pub(crate) fn rebased(mut self) -> World {
         let now = mem::replace(&mut self.now, Seconds::ZERO);
         let rebase = |object: Option<Object>| {
-            object.map(|it| Object { shutdown_started_at: it.shutdown_started_at.map(|at| at.since(now)), ..it })
+            object.map(|it| Object {
+                shutdown_started_at: it.shutdown_started_at.map(|at| at.since(now)),
+                // How long ago a backoff ended does not matter.
+                failure: it.failure.map(|it| Failure { retry_at: it.retry_at.since(now).max(Seconds(-1)), ..it }),
+                ..it
+            })
         };
         self.object = rebase(self.object);
         self.caches = Caches { object: rebase(self.caches.object), ..self.caches };
-        let rebase = |it: LostMachine| LostMachine { recreate_at: it.recreate_at.map(|at| at.since(now)), ..it };
-        self.lost_machine = self.lost_machine.map(rebase);
         self
     }
 }

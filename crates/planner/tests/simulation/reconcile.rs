@@ -3,8 +3,7 @@
 use super::observe::View;
 use super::request::{Request, Target};
 use super::server::Response;
-use super::state::{Caches, LostMachine, Object, World};
-use super::time::Seconds;
+use super::state::{Caches, Object, World};
 
 /// A plan that is being executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,24 +25,10 @@ impl Reconcile {
 
 impl World {
     /// Observes and decides. There is no reconcile in progress afterwards if there is nothing to do.
-    pub(crate) fn start_reconcile(&mut self, recreate_at: Seconds) {
-        self.observe_lost_machine(recreate_at);
+    pub(crate) fn start_reconcile(&mut self) {
         let view = View::of(self);
         let is_idle = view.decide().is_none_or(|it| it.requests().is_empty());
         self.reconcile = (!is_idle).then_some(Reconcile::new(view));
-    }
-
-    /// Remembers a Machine that failed, until another one has become Ready.
-    pub(crate) fn observe_lost_machine(&mut self, recreate_at: Seconds) {
-        let Some(machine) = self.caches.machine.filter(|it| it.is_managed()) else { return };
-        let lost = self.lost_machine;
-        if machine.failed {
-            let known = lost.is_some_and(|it| it.uid == machine.uid);
-            let new = LostMachine { uid: machine.uid, recreate_at: Some(recreate_at) };
-            self.lost_machine = if known { lost } else { Some(new) };
-        } else if machine.joined && self.servers.reachable_node().is_some() {
-            self.lost_machine = lost.map(|it| LostMachine { recreate_at: None, ..it });
-        }
     }
 
     /// Sends the next request of the reconcile in progress.
@@ -116,7 +101,6 @@ impl World {
     /// The process ends. A new one starts by listing everything.
     pub(crate) fn restart(&mut self) {
         self.reconcile = None;
-        self.lost_machine = None;
         self.sync_caches();
     }
 }

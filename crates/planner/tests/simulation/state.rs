@@ -37,6 +37,7 @@ pub(crate) struct Object {
     /// Whether the refs have the uids of the provider objects.
     pub(crate) child_uids: bool,
     pub(crate) shutdown_started_at: Option<Seconds>,
+    pub(crate) failure: Option<Failure>,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
@@ -44,6 +45,15 @@ impl Object {
     pub(crate) fn reclaim_in_progress(&self) -> bool {
         self.reclaim.is_some_and(|it| it.in_progress)
     }
+}
+
+/// The record of the last Machine that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Failure {
+    pub(crate) machine: u8,
+    pub(crate) count: u8,
+    /// When the next Machine may be created.
+    pub(crate) retry_at: Seconds,
 }
 
 /// The record of the last reclaim.
@@ -228,14 +238,6 @@ pub(crate) struct Caches {
     pub(crate) node: Option<NodeState>,
 }
 
-/// The last Machine that the controller has observed as failed. A restart forgets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LostMachine {
-    pub(crate) uid: u8,
-    /// When the next Machine may be created; `None` once the backoff is over.
-    pub(crate) recreate_at: Option<Seconds>,
-}
-
 /// What happens later without any request of the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
@@ -264,7 +266,6 @@ pub(crate) struct World {
     /// How many Machines the controller has created.
     pub(crate) created: u8,
     pub(crate) caches: Caches,
-    pub(crate) lost_machine: Option<LostMachine>,
     /// The reconcile in progress.
     pub(crate) reconcile: Option<Reconcile>,
     pub(crate) pending: Pending,
@@ -286,6 +287,7 @@ impl World {
             refs: false,
             child_uids: false,
             shutdown_started_at: None,
+            failure: None,
             reclaim: None,
         };
         World {
@@ -295,7 +297,6 @@ impl World {
             now: Seconds::ZERO,
             created: 0,
             caches: Caches { object: Some(object), machine: None, node: None },
-            lost_machine: None,
             reconcile: None,
             pending: Pending::default(),
             budget: Budget::default(),

@@ -73,8 +73,7 @@ impl Desk {
             bootstrap: Child::Absent,
             infrastructure: Child::Absent,
             node: Node::Absent(Absence::NotJoined),
-            pods: Pods::Read { pods: Vec::new(), initial: 0 },
-            recreate_backoff: None,
+            pods: Pods::Read(Vec::new()),
         };
         Desk { object, observed, now: "2026-11-16T08:00:00Z".parse().unwrap(), outcome: Outcome::default() }
     }
@@ -102,6 +101,8 @@ impl Desk {
                 refs: stored_refs(NAME, &status),
                 has_child_uids: true,
                 shutdown_started_at: status.shutdown_started_at.as_ref().map(|it| it.0),
+                initial_pods: status.initial_pods,
+                machine_failure: status.machine_failure,
                 node_uid: status.node_ref.as_ref().and_then(|it| it.uid.clone()),
                 applied_taints: status.applied_node_taints,
                 reclaim: status.reclaim,

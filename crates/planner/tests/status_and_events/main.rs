@@ -4,6 +4,7 @@
 
 mod fixtures;
 mod messages;
+mod stored_state;
 
 use fivespot_api::{Phase, ScheduledMachineStatus};
 use fivespot_planner::events::Reason;

@@ -6,9 +6,9 @@ use fivespot_api::{NodeTaint, Override, ScheduledMachineStatus, TaintEffect};
 use fivespot_planner::drain::DrainAction;
 use fivespot_planner::observed::{
     Absence, Child, Cluster, Cordon, Exclusions, Machine, MachineHealth, ManagedNode, Node, NodePod, Pods,
-    ProviderChild, ReclaimRequest, RecreateBackoff,
+    ProviderChild, ReclaimRequest,
 };
-use fivespot_planner::status::{BlockedEviction, CreatedMachine, Purpose};
+use fivespot_planner::status::{CreatedMachine, Purpose, RejectedPod, Rejection};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -76,7 +76,7 @@ fn cordoned() -> ManagedNode {
     ManagedNode { cordon: Cordon::ByController, ..node() }
 }
 
-fn pods(remaining: usize, initial: usize) -> Pods {
+pub(crate) fn pods(remaining: usize) -> Pods {
     let pod = |index: usize| NodePod {
         namespace: "shop".to_owned(),
         name: format!("web-{index}"),
@@ -84,7 +84,11 @@ fn pods(remaining: usize, initial: usize) -> Pods {
         drain: DrainAction::Evict,
         force_delete: true,
     };
-    Pods::Read { pods: (0..remaining).map(pod).collect(), initial }
+    Pods::Read((0..remaining).map(pod).collect())
+}
+
+fn rejected(name: &str, cause: Rejection) -> RejectedPod {
+    RejectedPod { namespace: "shop".to_owned(), name: name.to_owned(), cause }
 }
 
 #[test]
@@ -105,16 +109,24 @@ fn day_of_a_machine() {
 
     transcript.title("Window closes");
     at(&mut desk, "2026-11-16T17:00:00Z");
-    desk.observed.pods = pods(4, 4);
+    desk.observed.pods = pods(4);
     transcript.reconcile("The drain starts", &mut desk);
     on_node(&mut desk, running_machine(), cordoned());
-    desk.observed.pods = pods(3, 4);
-    let blocked =
-        |budget: Option<&str>| BlockedEviction { namespace: "shop".to_owned(), budget: budget.map(str::to_owned) };
-    desk.outcome.blocked_evictions = vec![blocked(Some("db")), blocked(Some("db")), blocked(None)];
+    desk.observed.pods = pods(3);
+    desk.outcome.rejected_pods = vec![
+        rejected("web-0", Rejection::Blocked { budget: Some("db".to_owned()) }),
+        rejected("web-1", Rejection::Blocked { budget: Some("db".to_owned()) }),
+        rejected("web-2", Rejection::Blocked { budget: None }),
+    ];
     at(&mut desk, "2026-11-16T17:00:07Z");
     transcript.reconcile("Evictions are blocked", &mut desk);
-    desk.observed.pods = pods(0, 4);
+    desk.outcome.rejected_pods = vec![
+        rejected("web-0", Rejection::Blocked { budget: Some("db".to_owned()) }),
+        rejected("web-1", Rejection::NamespaceTerminating),
+        rejected("web-2", Rejection::Eviction { code: Some(403) }),
+    ];
+    transcript.reconcile("Evictions are rejected for several reasons", &mut desk);
+    desk.observed.pods = pods(0);
     at(&mut desk, "2026-11-16T17:01:00Z");
     transcript.reconcile("No pod is left", &mut desk);
     on_node(&mut desk, deleting_machine(), cordoned());
@@ -130,7 +142,7 @@ fn shutdowns() {
     let shutting_down = || {
         let mut desk = running();
         at(&mut desk, "2026-11-16T17:00:00Z");
-        desk.observed.pods = pods(2, 2);
+        desk.observed.pods = pods(2);
         desk.reconcile();
         on_node(&mut desk, running_machine(), cordoned());
         desk
@@ -185,7 +197,7 @@ fn shutdowns() {
     transcript.title("Object is deleted");
     let mut desk = running();
     desk.object.metadata.deletion_timestamp = Some(Time(desk.now));
-    desk.observed.pods = pods(1, 1);
+    desk.observed.pods = pods(1);
     transcript.reconcile("A pod is left", &mut desk);
     (desk.observed.machine, desk.observed.node) = (Child::Absent, Node::Absent(Absence::NotJoined));
     transcript.reconcile("The Machine is deleted", &mut desk);
@@ -204,7 +216,7 @@ fn switches_and_reclaim() {
 
     transcript.title("Kill switch");
     desk.edit(|it| it.spec.kill_switch = true);
-    desk.observed.pods = pods(1, 1);
+    desk.observed.pods = pods(1);
     transcript.reconcile("A user sets it", &mut desk);
     (desk.observed.machine, desk.observed.node) = (Child::Absent, Node::Absent(Absence::NotJoined));
     transcript.reconcile("Everything is deleted", &mut desk);
@@ -283,13 +295,10 @@ fn problems() {
     transcript.title("Machine fails");
     let failed = MachineHealth::Failed("InsufficientResources: no capacity".to_owned());
     let mut desk = running();
-    desk.observed.pods = pods(1, 1);
+    desk.observed.pods = pods(1);
     on_node(&mut desk, Machine { health: failed, ..running_machine() }, node());
     transcript.reconcile("It is replaced", &mut desk);
     (desk.observed.machine, desk.observed.node) = (Child::Absent, Node::Absent(Absence::NotJoined));
-    let reason = "InsufficientResources: no capacity".to_owned();
-    let until = "2026-11-16T08:01:30.5Z".parse().unwrap();
-    desk.observed.recreate_backoff = Some(RecreateBackoff { until, reason });
     transcript.reconcile("The next one has to wait", &mut desk);
 
     transcript.title("Node");
@@ -325,7 +334,7 @@ fn problems() {
     transcript.title("Failures");
     let mut desk = running();
     at(&mut desk, "2026-11-16T17:00:00Z");
-    desk.observed.pods = pods(1, 1);
+    desk.observed.pods = pods(1);
     desk.fail(Purpose::Remove, "cannot patch Node desk-01: timed out after 30 s");
     transcript.reconcile("A removal fails", &mut desk);
     insta::assert_snapshot!(transcript.0);

@@ -9,6 +9,7 @@ mod object;
 mod pods;
 
 use fivespot_planner::plan::{Action, ForceRemoval, Step};
+use fivespot_planner::status::RejectedPod;
 use futures::FutureExt as _;
 use tracing::debug;
 
@@ -49,39 +50,59 @@ async fn execute_step(scope: &mut Scope<'_>, step: &Step) -> Result<(), Reconcil
         Step::StoreStatus(desired) => status::store(scope, desired).await,
         Step::DisableSchedule => scope.disable_schedule().await,
         Step::CreateChildren => scope.create_children().await,
-        Step::EvictPods(pods) => scope.evict_pods(pods).await,
+        Step::EvictPods(pods) => {
+            let rejected = scope.evict_pods(pods).await?;
+            scope.outcome.rejected_pods.extend(rejected);
+            Ok(())
+        }
         Step::ApplyTaints { desired, applied } => scope.apply_taints(desired, applied).await,
         Step::RollOutAgent { config } => scope.roll_out_agent(config).await,
         Step::ForceRemove(removal) => force_remove(scope, removal).await,
-        Step::Run(action) => run_action(scope, action).await,
+        Step::Run(action) => {
+            let rejected = run_action(scope, action).await?;
+            scope.outcome.rejected_pods.extend(rejected);
+            Ok(())
+        }
     }
 }
 
 /// Completes all lists and returns the first error.
-async fn force_remove(scope: &Scope<'_>, removal: &ForceRemoval) -> Result<(), ReconcileError> {
+async fn force_remove(scope: &mut Scope<'_>, removal: &ForceRemoval) -> Result<(), ReconcileError> {
+    let this = &*scope;
     let lists = removal.concurrent_lists().map(|actions| {
         let run_in_order = async move {
+            let mut rejected = Vec::new();
             for action in actions {
-                run_action(scope, action).await?;
+                rejected.extend(run_action(this, action).await?);
             }
-            Ok(())
+            Ok(rejected)
         };
         run_in_order.boxed()
     });
-    concurrently(lists.collect()).await.into_iter().collect()
+    let results: Vec<Result<Vec<RejectedPod>, ReconcileError>> = concurrently(lists.collect()).await;
+    let mut first_error = Ok(());
+    for result in results {
+        match result {
+            Ok(rejected) => scope.outcome.rejected_pods.extend(rejected),
+            Err(error) => first_error = first_error.and(Err(error)),
+        }
+    }
+    first_error
 }
 
-async fn run_action(scope: &Scope<'_>, action: &Action) -> Result<(), ReconcileError> {
-    match action {
+/// Runs one action and returns the pods that it could not delete.
+async fn run_action(scope: &Scope<'_>, action: &Action) -> Result<Vec<RejectedPod>, ReconcileError> {
+    let done = match action {
         Action::SetExclusions(exclusions) => scope.set_exclusions(*exclusions).await,
         Action::ClearExclusions => scope.clear_exclusions().await,
         Action::DeleteMachine { uid } => scope.delete_machine(uid).await,
         Action::DeleteProviderObject { role, uid } => scope.delete_provider_object(*role, uid).await,
         Action::Cordon => scope.cordon().await,
         Action::Uncordon => scope.uncordon().await,
-        Action::DeletePods(pods) => scope.delete_pods(pods).await,
-        Action::DeleteAllPods => scope.delete_all_pods().await,
+        Action::DeletePods(pods) => return scope.delete_pods(pods).await,
+        Action::DeleteAllPods => return scope.delete_all_pods().await,
         Action::WithdrawAgent => scope.withdraw_agent().await,
         Action::ClearReclaimRequest => scope.clear_reclaim_request().await,
-    }
+    };
+    done.map(|()| Vec::new())
 }

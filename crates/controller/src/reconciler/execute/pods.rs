@@ -1,8 +1,10 @@
-//! Evicting and deleting the pods of a Node. Each pod is handled by itself.
+//! Evicting and deleting the pods of a Node. Each pod is handled by itself: one that the API server rejects is reported and
+//! tried again with the next reconcile, and delays no other.
 
 use fivespot_planner::drain;
 use fivespot_planner::plan::PodKey;
-use fivespot_planner::status::BlockedEviction;
+use fivespot_planner::status::{RejectedPod, Rejection};
+use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
@@ -20,84 +22,75 @@ use crate::runtime::request::{Operation, RequestError};
 const MAX_CONCURRENT_PODS: usize = 16;
 /// Cause in the API server's response if a PodDisruptionBudget blocks an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+/// Cause in the API server's response if it accepts no new objects, evictions included, because the namespace is terminating.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-enum Eviction {
+/// What became of one pod.
+enum PodResult {
     Accepted,
     /// The pod no longer exists, or another one has its name.
     Gone,
-    Blocked(BlockedEviction),
+    Rejected(Rejection),
 }
 
 impl Scope<'_> {
-    /// Evicts pods, respecting their PodDisruptionBudgets. A blocked eviction is reported and retried, not a failure.
-    pub(super) async fn evict_pods(&mut self, pods: &[PodKey]) -> Result<(), ReconcileError> {
-        let Some((client, _)) = self.node()? else { return Ok(()) };
-        let results: Vec<(&PodKey, Result<Eviction, ReconcileError>)> = {
-            let (this, client) = (&*self, &client);
-            let evictions: Vec<_> =
-                pods.iter().map(|pod| this.evict_pod(client, pod).map(move |it| (pod, it)).boxed()).collect();
-            futures::stream::iter(evictions).buffer_unordered(MAX_CONCURRENT_PODS).collect().await
+    /// Evicts pods, respecting their PodDisruptionBudgets, and returns those that are rejected. Fails only if the API server
+    /// does not respond at all.
+    pub(super) async fn evict_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
+        let Some((client, _)) = self.node()? else { return Ok(Vec::new()) };
+        let results = for_each_pod(pods, |pod| self.evict_pod(&client, pod).boxed()).await;
+        let label = |result: &PodResult| match result {
+            PodResult::Accepted => "evicted",
+            PodResult::Gone => "gone",
+            PodResult::Rejected(Rejection::Blocked { .. } | Rejection::NamespaceTerminating) => "blocked",
+            PodResult::Rejected(Rejection::Eviction { .. } | Rejection::Deletion { .. }) => "failed",
         };
-        // A drain polls; a blocked pod is worth a warning only once.
-        let is_first_attempt = self.observed.stored.shutdown_started_at.is_none();
-        let mut failure = None;
-        for (pod, result) in results {
-            let pod = format!("{}/{}", pod.namespace, pod.name);
-            let label = match result {
-                Ok(Eviction::Accepted) => {
-                    debug!(pod, "Evicted pod");
-                    "evicted"
-                }
-                Ok(Eviction::Gone) => "gone",
-                Ok(Eviction::Blocked(blocked)) => {
-                    let pdb = blocked.budget.as_deref().unwrap_or_default();
-                    if is_first_attempt {
-                        warn!(pod, pdb, "Eviction blocked by PodDisruptionBudget");
-                    } else {
-                        debug!(pod, pdb, "Eviction blocked by PodDisruptionBudget");
-                    }
-                    self.outcome.blocked_evictions.push(blocked);
-                    "blocked"
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    "failed"
-                }
-            };
-            self.context.metrics.record_eviction(label);
+        for (_, result) in &results {
+            self.context.metrics.record_eviction(result.as_ref().map_or("failed", label));
         }
-        failure.map_or(Ok(()), Err)
+        let rejected = rejected_pods(&client, results, Rejection::Eviction { code: None })?;
+        // A drain polls; a rejected eviction is worth a warning only once.
+        let is_first_attempt = self.observed.stored.shutdown_started_at.is_none();
+        for RejectedPod { namespace, name, cause } in &rejected {
+            if is_first_attempt {
+                warn!(pod = format!("{namespace}/{name}"), ?cause, "Eviction rejected");
+            } else {
+                debug!(pod = format!("{namespace}/{name}"), ?cause, "Eviction rejected");
+            }
+        }
+        Ok(rejected)
     }
 
-    async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<Eviction, ReconcileError> {
+    async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
         let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
-        match self.write_to_workload(client, operation, api.evict(&pod.name, &params)).await {
-            Ok(_) => Ok(Eviction::Accepted),
-            Err(error) => match error.request().and_then(RequestError::status) {
-                Some(status) if status.code == 404 || status.code == 409 => Ok(Eviction::Gone),
-                Some(status) if is_blocked(status) => Ok(Eviction::Blocked(BlockedEviction {
-                    namespace: pod.namespace.clone(),
-                    budget: budget_name(status),
-                })),
-                Some(_) | None => Err(error),
-            },
-        }
+        let result = self.write_one_of_many(client, operation, api.evict(&pod.name, &params)).await;
+        pod_result(result.map(drop), |status| {
+            if is_blocked(status) {
+                Rejection::Blocked { budget: budget_name(status) }
+            } else if status.code == 403 && cause_message(status, NAMESPACE_TERMINATING).is_some() {
+                Rejection::NamespaceTerminating
+            } else {
+                Rejection::Eviction { code: Some(status.code) }
+            }
+        })
     }
 
-    /// Deletes pods with grace period 0, regardless of PodDisruptionBudgets.
-    pub(super) async fn delete_pods(&self, pods: &[PodKey]) -> Result<(), ReconcileError> {
-        let Some((client, node)) = self.node()? else { return Ok(()) };
-        let deletions: Vec<_> = pods.iter().map(|pod| self.delete_pod(&client, pod).boxed()).collect();
-        let results: Vec<_> = futures::stream::iter(deletions).buffer_unordered(MAX_CONCURRENT_PODS).collect().await;
-        info!(node = node.name, pods = pods.len(), "Deleted pods with grace period 0");
-        results.into_iter().collect()
+    /// Deletes pods with grace period 0, regardless of PodDisruptionBudgets, and returns those that are rejected. Fails only
+    /// if the API server does not respond at all.
+    pub(super) async fn delete_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
+        let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
+        let results = for_each_pod(pods, |pod| self.delete_pod(&client, pod).boxed()).await;
+        let rejected = rejected_pods(&client, results, Rejection::Deletion { code: None })?;
+        let deleted = pods.len() - rejected.len();
+        info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
+        Ok(rejected)
     }
 
     /// Lists the pods of the Node and deletes them.
-    pub(super) async fn delete_all_pods(&self) -> Result<(), ReconcileError> {
-        let Some((client, node)) = self.node()? else { return Ok(()) };
+    pub(super) async fn delete_all_pods(&self) -> Result<Vec<RejectedPod>, ReconcileError> {
+        let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
         let pods = pods_on_node(&client, &node.name).await?;
         let keys: Vec<PodKey> = pods
             .iter()
@@ -111,29 +104,75 @@ impl Scope<'_> {
         self.delete_pods(&keys).await
     }
 
-    async fn delete_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<(), ReconcileError> {
+    async fn delete_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
         let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
-        match self.write_to_workload(client, operation, api.delete(&pod.name, &params)).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() || error.request().is_some_and(RequestError::is_conflict) => Ok(()),
-            Err(error) => Err(error),
-        }
+        let result = self.write_one_of_many(client, operation, api.delete(&pod.name, &params)).await;
+        pod_result(result.map(drop), |status| Rejection::Deletion { code: Some(status.code) })
     }
+}
+
+/// Sends a request for each pod, a few at a time.
+async fn for_each_pod<'p>(
+    pods: &'p [PodKey],
+    send: impl Fn(&'p PodKey) -> BoxFuture<'p, Result<PodResult, ReconcileError>>,
+) -> Vec<(&'p PodKey, Result<PodResult, ReconcileError>)> {
+    let requests: Vec<_> = pods.iter().map(|pod| send(pod).map(move |result| (pod, result))).collect();
+    futures::stream::iter(requests).buffer_unordered(MAX_CONCURRENT_PODS).collect().await
+}
+
+/// A response is about one pod.
+fn pod_result(
+    result: Result<(), ReconcileError>,
+    rejection: impl FnOnce(&Status) -> Rejection,
+) -> Result<PodResult, ReconcileError> {
+    let Err(error) = result else { return Ok(PodResult::Accepted) };
+    match error.request().and_then(RequestError::status) {
+        Some(status) if status.code == 404 || status.code == 409 => Ok(PodResult::Gone),
+        Some(status) => Ok(PodResult::Rejected(rejection(status))),
+        None => Err(error),
+    }
+}
+
+/// The pods that were rejected. A pod without response is one of them if there was a response for another pod: an admission
+/// webhook of its namespace may hang. Without any response, the cluster is unreachable.
+fn rejected_pods(
+    client: &WorkloadClient,
+    results: Vec<(&PodKey, Result<PodResult, ReconcileError>)>,
+    no_response: Rejection,
+) -> Result<Vec<RejectedPod>, ReconcileError> {
+    let responds = results.iter().any(|(_, result)| result.is_ok());
+    let mut rejected = Vec::new();
+    for (pod, result) in results {
+        let cause = match result {
+            Ok(PodResult::Rejected(cause)) => cause,
+            Ok(PodResult::Accepted | PodResult::Gone) => continue,
+            Err(error) if responds && error.request().is_some() => no_response.clone(),
+            Err(error) => {
+                client.suspect();
+                return Err(error);
+            }
+        };
+        rejected.push(RejectedPod { namespace: pod.namespace.clone(), name: pod.name.clone(), cause });
+    }
+    Ok(rejected)
 }
 
 /// Whether a PodDisruptionBudget blocks the eviction. For a pod with two budgets the API server returns 500.
 fn is_blocked(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let by_budget = causes.into_iter().any(|cause| cause.reason == DISRUPTION_BUDGET);
+    let by_budget = cause_message(status, DISRUPTION_BUDGET).is_some();
     (status.code == 429 && by_budget) || (status.code == 500 && status.message.contains("PodDisruptionBudget"))
 }
 
 /// Name of the budget, from the message of the cause.
 fn budget_name(status: &Status) -> Option<String> {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let message = causes.into_iter().find(|cause| cause.reason == DISRUPTION_BUDGET).map(|cause| &cause.message)?;
-    let rest = message.strip_prefix("The disruption budget ")?;
+    let rest = cause_message(status, DISRUPTION_BUDGET)?.strip_prefix("The disruption budget ")?;
     rest.split_whitespace().next().map(str::to_owned)
+}
+
+/// Message of the cause with this reason.
+fn cause_message<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.find(|cause| cause.reason == reason).map(|cause| cause.message.as_str())
 }

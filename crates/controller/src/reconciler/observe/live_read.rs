@@ -150,8 +150,7 @@ async fn read_pods(scope: &mut Scope<'_>) {
         Ok(pods) => {
             let is_silent = context.workload_clusters.kubelet_is_silent(key, &node.name);
             let kubelet = if is_silent { Kubelet::Unresponsive } else { Kubelet::Responding };
-            let pods = pods.iter().map(|pod| node_pod(pod, kubelet)).collect();
-            scope.observed.pods = Pods::Read { pods, initial: 0 };
+            scope.observed.pods = Pods::Read(pods.iter().map(|pod| node_pod(pod, kubelet)).collect());
         }
         Err(error) => scope.observed.node = Node::Unreachable(error.to_string()),
     }

@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt as _};
 use super::context::Context;
 use super::error::ReconcileError;
 use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, is_owned_by};
-use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send, truncate};
 use crate::runtime::workqueue::Key;
 
 pub(super) use live_read::{live_read, pods_on_node};
@@ -71,6 +71,8 @@ pub(super) fn from_caches(
             refs,
             has_child_uids,
             shutdown_started_at: status.shutdown_started_at.map(|it| it.0),
+            initial_pods: status.initial_pods,
+            machine_failure: status.machine_failure,
             reclaim: status.reclaim,
             node_uid: status.node_ref.and_then(|it| it.uid),
             applied_taints: status.applied_node_taints,
@@ -86,7 +88,6 @@ pub(super) fn from_caches(
         bootstrap: Child::NotRead,
         infrastructure: Child::NotRead,
         pods: Pods::NotRead,
-        recreate_backoff: None,
     }
 }
 
@@ -125,7 +126,7 @@ fn machine_child(machine: &Machine, uid: &str) -> Child<observed::Machine> {
 
 fn health(machine: &Machine) -> MachineHealth {
     match machine.failure() {
-        Some(reason) => MachineHealth::Failed(reason),
+        Some(reason) => MachineHealth::Failed(truncate(&reason)),
         None if machine.status.phase.as_deref() == Some("Running") => MachineHealth::Running,
         None => MachineHealth::Provisioning,
     }

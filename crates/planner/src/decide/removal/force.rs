@@ -15,7 +15,7 @@ const MAX_POLL_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
     let observed = input.observed;
-    let started = observed.stored.shutdown_started_at.unwrap_or(input.now);
+    let started = input.shutdown_started_at().unwrap_or(input.now);
     // The Machine is watched; pods and provider objects are polled.
     let (removal, poll) = match &observed.machine {
         Child::Managed(machine) => {
@@ -59,7 +59,7 @@ fn force_removal(observed: &Observed, machine: &Machine) -> Result<ForceRemoval,
         // The Machine delete does not wait for a list of pods.
         (Node::Managed(_), Pods::NotRead) if !machine.deleting => vec![Action::DeleteAllPods],
         (Node::Managed(_), Pods::NotRead) => return Err(NeedsRead::Pods),
-        (Node::Managed(_), Pods::Read { pods, .. }) => {
+        (Node::Managed(_), Pods::Read(pods)) => {
             let remaining: Vec<PodKey> = pods.iter().filter(|pod| pod.force_delete).map(PodKey::of).collect();
             if remaining.is_empty() { Vec::new() } else { vec![Action::DeletePods(remaining)] }
         }

@@ -10,10 +10,13 @@ use super::{after, cordon, delete_leftovers, exclude_and_delete, poll_at};
 use crate::drain::DrainAction;
 use crate::events::{Event, Reason};
 use crate::input::DecisionInput;
+use crate::machine_failure;
 use crate::observed::{Child, Cluster, Exclusions, Machine, MachineHealth, ManagedNode, Node, NodePod, Observed, Pods};
 use crate::plan::{Action, DesiredStatus, NeedsRead, Plan, PodKey, Step};
 
 const MAX_POD_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+/// Evictions of one Node that are sent per second on average.
+const MAX_EVICTIONS_PER_SECOND: usize = 50;
 const MAX_LEFTOVER_POLL_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 struct Deadlines {
@@ -55,7 +58,7 @@ pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<
     if running.is_some() && observed.cluster == Cluster::Paused {
         return Ok(paused(input));
     }
-    let started = observed.stored.shutdown_started_at.unwrap_or(now);
+    let started = input.shutdown_started_at().unwrap_or(now);
     let deadlines = Deadlines {
         now,
         started,
@@ -73,12 +76,16 @@ pub(in super::super) fn plan(input: &DecisionInput<'_>, cause: Cause) -> Result<
     };
     let status = DesiredStatus {
         shutdown_started_at: Some(started),
+        initial_pods: observed.initial_pods(),
+        connecting: progress.delete_by.is_some() && observed.node == Node::Connecting,
         delete_by: progress.delete_by,
         ..status(input, cause, progress.message)
     };
     let finalizer = desired_status::missing_finalizer(input);
-    let is_start = observed.stored.shutdown_started_at.is_none();
-    let store = is_start.then(|| Step::StoreStatus(Box::new(status.clone())));
+    // Both have to survive the removal of the Machine.
+    let is_stored = observed.stored.shutdown_started_at == Some(started)
+        && observed.stored.machine_failure == status.machine_failure;
+    let store = (!is_stored).then(|| Step::StoreStatus(Box::new(status.clone())));
     Ok(Plan {
         steps: finalizer.into_iter().chain(store).chain(progress.steps).collect(),
         status,
@@ -105,12 +112,16 @@ fn status(input: &DecisionInput<'_>, cause: Cause, message: String) -> DesiredSt
     match cause {
         Cause::Deleted => shutting_down(format!("ScheduledMachine is being deleted. {message}")),
         Cause::MachineFailed => {
-            let reason = match input.observed.machine.managed().map(|machine| &machine.health) {
-                Some(MachineHealth::Failed(reason)) => reason,
-                Some(MachineHealth::Provisioning | MachineHealth::Running) | None => "unknown reason",
-            };
+            let failed = input.observed.machine.managed().and_then(|machine| match &machine.health {
+                MachineHealth::Failed(reason) => Some((machine, reason.as_str())),
+                MachineHealth::Provisioning | MachineHealth::Running => None,
+            });
+            let reason = failed.map_or("unknown reason", |(_, reason)| reason);
             let message = format!("Machine failed and will be recreated ({reason}). {message}");
-            desired_status::keeping(input, Phase::Error, Ready::Error, message)
+            DesiredStatus {
+                machine_failure: failed.map(|(machine, reason)| machine_failure::record(input, machine, reason)),
+                ..desired_status::keeping(input, Phase::Error, Ready::Error, message)
+            }
         }
         Cause::Reclaimed | Cause::KillSwitch | Cause::WindowClosed => shutting_down(message),
     }
@@ -125,18 +136,21 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         Progress::new(steps, format!("{cause}; deleting Machine {}", machine.name), wake_at)
     };
     let wait = |steps: Vec<Step>, message: String| {
-        let poll_at = poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL);
+        let poll_at =
+            poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL).max(eviction_pause(&steps, deadlines.now));
         Progress {
             delete_by: Some(deadlines.drain),
             ..Progress::new(steps, message, Some(poll_at.min(deadlines.drain)))
         }
     };
     let timed_out = deadlines.now >= deadlines.drain;
+    let initial = observed.initial_pods().unwrap_or_default();
     let time_out = |remaining: String, drain: Drain| {
         let waited = deadlines.drain.duration_since(deadlines.started);
         let cause = format!("Drain timed out after {} {remaining}", duration(waited));
         let note = format!("{cause}; deleting Machine {}", machine.name);
-        Progress { event: Some(Event::new(Reason::DrainTimedOut, note)), ..delete(&cause, drain) }
+        let event = Event { at: Some(deadlines.drain), ..Event::new(Reason::DrainTimedOut, note) };
+        Progress { event: Some(event), ..delete(&cause, drain) }
     };
     Ok(match (&observed.node, &observed.pods) {
         // A cached Machine without nodeRef may have joined since: its Node must be drained first.
@@ -159,14 +173,14 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         }
         (Node::Unidentified(absence), _) => wait(Vec::new(), format!("Cannot identify the Node to drain: {absence}")),
         // Both are required in one observation: the Node accepts no new pods, and none is left.
-        (Node::Managed(node), Pods::Read { pods, .. }) if !node.cordon.accepts_pods() && remaining(pods) == 0 => {
+        (Node::Managed(node), Pods::Read(pods)) if !node.cordon.accepts_pods() && remaining(pods) == 0 => {
             delete(&format!("Drained Node {}", node.name), Drain::Finished)
         }
-        (Node::Managed(_), Pods::Read { pods, initial }) if timed_out => {
-            time_out(format!("with {}", remaining_of(remaining(pods), *initial)), Drain::Finished)
+        (Node::Managed(_), Pods::Read(pods)) if timed_out => {
+            time_out(format!("with {}", remaining_of(remaining(pods), initial)), Drain::Finished)
         }
-        (Node::Managed(node), Pods::Read { pods, initial }) => {
-            let message = format!("Draining Node {}: {}", node.name, remaining_of(remaining(pods), *initial));
+        (Node::Managed(node), Pods::Read(pods)) => {
+            let message = format!("Draining Node {}: {}", node.name, remaining_of(remaining(pods), initial));
             wait(evict(node, pods), message)
         }
     })
@@ -177,6 +191,13 @@ fn evict(node: &ManagedNode, pods: &[NodePod]) -> Vec<Step> {
     let pods: Vec<PodKey> = pods.iter().filter(|pod| pod.drain == DrainAction::Evict).map(PodKey::of).collect();
     let evict = (!pods.is_empty()).then_some(Step::EvictPods(pods));
     cordon.chain(evict).collect()
+}
+
+/// When pods are evicted again, at the earliest: hundreds of blocked pods must not become hundreds of requests per second.
+fn eviction_pause(steps: &[Step], now: Timestamp) -> Timestamp {
+    let evictions =
+        steps.iter().map(|step| if let Step::EvictPods(pods) = step { pods.len() } else { 0 }).sum::<usize>();
+    after(now, SignedDuration::from_secs((evictions / MAX_EVICTIONS_PER_SECOND).try_into().unwrap_or(i64::MAX)))
 }
 
 fn remaining(pods: &[NodePod]) -> usize {

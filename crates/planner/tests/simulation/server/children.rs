@@ -47,7 +47,7 @@ impl World {
                     self.violate(Invariant::ReclaimedMachineStaysAway);
                 }
                 let view = &reconcile.view;
-                let backing_off = view.recreate_at.is_some_and(|at| view.now < at);
+                let backing_off = view.caches.object.and_then(|it| it.failure).is_some_and(|it| view.now < it.retry_at);
                 if view.servers.cluster != Cluster::Present || backing_off {
                     self.violate(Invariant::MachineIsCreatedOnlyIfUsable);
                 }

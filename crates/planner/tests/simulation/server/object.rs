@@ -1,12 +1,12 @@
 //! Writes of the ScheduledMachine. Each carries the version that it is based on; an outdated version is a conflict.
 
-use fivespot_api::{Phase, ReclaimStatus};
+use fivespot_api::{MachineFailure, Phase, ReclaimStatus};
 use fivespot_planner::plan::DesiredStatus;
 
 use super::super::fixtures::refs;
 use super::super::invariants::Invariant;
 use super::super::reconcile::Reconcile;
-use super::super::state::{Object, Reclaim, World};
+use super::super::state::{Failure, Object, Reclaim, World};
 use super::super::time::Seconds;
 use super::Response;
 
@@ -19,12 +19,18 @@ impl Object {
             in_progress: it.in_progress,
             count: it.count.try_into().unwrap(),
         };
+        let failure = |it: &MachineFailure| Failure {
+            machine: it.machine_uid.parse().unwrap(),
+            count: it.count.try_into().unwrap(),
+            retry_at: Seconds::from_timestamp(it.retry_at.0),
+        };
         assert!(status.refs.as_ref().is_none_or(|it| *it == refs()), "{:?}", status.refs);
         Object {
             phase: Some(status.phase),
             refs: status.refs.is_some(),
             child_uids: status.refs.is_some() && child_uids,
             shutdown_started_at: status.shutdown_started_at.map(Seconds::from_timestamp),
+            failure: status.machine_failure.as_ref().map(failure),
             reclaim: status.reclaim.as_ref().map(reclaim),
             ..self
         }

@@ -1,0 +1,98 @@
+//! Pods whose eviction or deletion the API server rejects. Each pod is handled by itself.
+
+use fivespot_api::Phase;
+use fivespot_testbed::TestNamespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::fixtures::{
+    Rejected, RejectingPolicy, TestMachine, agent_rollout, create_pod, messages, never, request_reclaim,
+    scheduled_machine, setup, testbed, wait_for, wait_until_request_is_cleared,
+};
+
+/// Deletes a namespace whose pod a policy protects, so that it stays terminating with the pod in it.
+async fn start_termination(ns: &TestNamespace, pod: &str) {
+    let namespaces: Api<Namespace> = Api::all(ns.client.clone());
+    namespaces.delete(&ns.name, &DeleteParams::default()).await.unwrap();
+    wait_for("the namespace is terminating", async || {
+        let phase = namespaces.get(&ns.name).await.unwrap().status.unwrap_or_default().phase;
+        phase.as_deref() == Some("Terminating")
+    })
+    .await;
+    let pod = ns.api::<Pod>().get(pod).await.unwrap();
+    assert!(pod.metadata.deletion_timestamp.is_none(), "{pod:#?}");
+}
+
+async fn wait_until_evicted(sm: &TestMachine<'_>, pod: &str) {
+    wait_for(&format!("pod {pod} is evicted"), async || sm.ns.api::<Pod>().get_opt(pod).await.unwrap().is_none()).await;
+    assert!(!sm.machine_is_terminating().await, "the Machine was deleted before the pod was evicted");
+}
+
+#[tokio::test]
+async fn pod_in_terminating_namespace_delays_no_other_eviction() {
+    let (ns, _controller) = setup("terminating").await;
+    let old = testbed().await.namespace("old").await;
+    let sm = scheduled_machine(&ns, "desk-01").long_timeouts().create_running().await;
+    create_pod(&old.api(), "stuck", &sm.node_name(), &json!({ "app": "stuck" })).await;
+    let policy = RejectingPolicy::create(&old, Rejected::Deletion, "stuck").await;
+    start_termination(&old, "stuck").await;
+    sm.create_blocked_pod("web").await;
+
+    sm.set_schedule(&never()).await;
+    let message = messages::draining_two_pods_one_in_terminating_namespace(&sm, "web", &old.name);
+    let draining = sm.wait_for_drain_message(&message).await;
+    assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    // The PodDisruptionBudget allows the eviction long before the drain times out.
+    sm.unblock_pod("web").await;
+    wait_until_evicted(&sm, "web").await;
+    let draining = sm.wait_for_drain_message(&messages::one_pod_in_terminating_namespace(&sm, &old.name)).await;
+    assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    policy.remove().await;
+    sm.wait_for_phase(Phase::Inactive).await;
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn rejected_eviction_delays_no_other_eviction() {
+    let (ns, _controller) = setup("rejected-eviction").await;
+    let protected = testbed().await.namespace("protected").await;
+    let sm = scheduled_machine(&ns, "desk-01").long_timeouts().create_running().await;
+    create_pod(&protected.api(), "db", &sm.node_name(), &json!({ "app": "db" })).await;
+    let policy = RejectingPolicy::create(&protected, Rejected::Eviction, "db").await;
+    sm.create_blocked_pod("web").await;
+
+    sm.set_schedule(&never()).await;
+    let pod = format!("{}/db", protected.name);
+    let draining = sm.wait_for_message(&messages::eviction_rejected(&pod, 422)).await;
+    assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    sm.unblock_pod("web").await;
+    wait_until_evicted(&sm, "web").await;
+    policy.remove().await;
+    sm.wait_for_phase(Phase::Inactive).await;
+    protected.close().await;
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn rejected_pod_deletion_does_not_stop_force_removal() {
+    let (ns, _controller) = setup("rejected-deletion").await;
+    let sm = scheduled_machine(&ns, "desk-01").long_timeouts().kill_if_command("idea").create_running().await;
+    wait_for("the agent is rolled out", async || agent_rollout(&sm, &ns.client).await.0).await;
+    // The Machine and the Node stay while they are deleted, and with them the pod.
+    sm.block_removal().await;
+    sm.create_pod("db").await;
+    let policy = RejectingPolicy::create(&ns, Rejected::Deletion, "db").await;
+    request_reclaim(&sm).await;
+    let removing = sm.wait_for_message(&messages::deletion_rejected(&format!("{}/db", ns.name), 422)).await;
+    assert_eq!(removing.phase, Some(Phase::EmergencyRemove), "{removing:#?}");
+    wait_for("the schedule is disabled", async || !sm.get().await.spec.schedule.enabled).await;
+    wait_until_request_is_cleared(&sm).await;
+    assert!(sm.machine_is_terminating().await);
+    policy.remove().await;
+    wait_for("the pod is deleted", async || ns.api::<Pod>().get_opt("db").await.unwrap().is_none()).await;
+    sm.unblock_removal().await;
+    sm.wait_for_phase(Phase::Disabled).await;
+    ns.close().await;
+}
