@@ -102,6 +102,11 @@ conditions! {
             InvalidSpec, Error;
     }
 
+    /// Stalled indicates that only an edit of the spec lets the controller proceed. The condition is absent otherwise.
+    Stalled {
+        True: InvalidSpec;
+    }
+
     /// Scheduled indicates that the schedule is enabled and open.
     Scheduled {
         True: ScheduleActive;

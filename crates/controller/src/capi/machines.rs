@@ -39,13 +39,11 @@ impl MachineIndex {
     }
 
     /// Applies a Machine that was just read or created.
-    pub(crate) fn apply_read(&self, mut machine: Machine) {
-        machine.trim();
+    pub(crate) fn apply_read(&self, machine: Machine) {
         self.update_claims(&self.cache.apply_read(machine));
     }
 
-    pub(crate) fn apply_write_response(&self, mut machine: Machine) {
-        machine.trim();
+    pub(crate) fn apply_write_response(&self, machine: Machine) {
         self.update_claims(&self.cache.apply_write_response(machine));
     }
 

@@ -1,13 +1,20 @@
 //! The fields of Cluster API objects that the controller reads, in either version of Cluster API.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
+use fivespot_api::keys;
 use fivespot_planner::children::MachineVersion;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::api::{ApiResource, GroupVersionKind};
 use kube::core::DynamicResourceScope;
-use kube::{Resource, ResourceExt as _};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use crate::object::fields::{Fields, Reading, split};
+use crate::runtime::request::truncate;
 
 pub(crate) const GROUP: &str = "cluster.x-k8s.io";
 /// Annotation of a Machine: Cluster API does not drain the Node before it deletes the Machine.
@@ -33,153 +40,189 @@ impl ServedApi {
 }
 
 /// A Machine. Both versions of Cluster API have these fields in the same places, except for the failure.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+///
+/// Tenants write Machines and Clusters too. Each is decoded by itself and field by field, and only what is used is kept, in
+/// bounded length, so that no object can fail the watch that all share or fill the cache.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Machine {
-    #[serde(default)]
     pub(crate) metadata: ObjectMeta,
-    #[serde(default)]
     pub(crate) spec: MachineSpec,
-    #[serde(default)]
     pub(crate) status: MachineStatus,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MachineSpec {
-    #[serde(default)]
     pub(crate) cluster_name: String,
-    #[serde(default, rename = "providerID")]
     pub(crate) provider_id: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MachineStatus {
-    #[serde(default)]
     pub(crate) phase: Option<String>,
-    #[serde(default)]
-    pub(crate) node_ref: Option<NodeRef>,
-    #[serde(default)]
-    pub(crate) conditions: Vec<MachineCondition>,
-    #[serde(default)]
+    /// Name in `nodeRef`.
+    pub(crate) node_name: Option<String>,
     pub(crate) failure_reason: Option<String>,
-    #[serde(default)]
     pub(crate) failure_message: Option<String>,
-    #[serde(default)]
-    pub(crate) deprecated: Option<DeprecatedStatus>,
+    /// The message of the condition by which a `MachineHealthCheck` asks the owner to replace the Machine.
+    pub(crate) remediation: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct NodeRef {
+#[derive(Deserialize)]
+struct MachineCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
     #[serde(default)]
-    pub(crate) name: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct MachineCondition {
-    #[serde(default, rename = "type")]
-    pub(crate) type_: String,
-    #[serde(default)]
-    pub(crate) status: String,
-    #[serde(default)]
-    pub(crate) message: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct DeprecatedStatus {
-    #[serde(default)]
-    pub(crate) v1beta1: Option<DeprecatedFailure>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DeprecatedFailure {
-    #[serde(default)]
-    pub(crate) failure_reason: Option<String>,
-    #[serde(default)]
-    pub(crate) failure_message: Option<String>,
+    message: String,
 }
 
 /// The condition by which a `MachineHealthCheck` asks the owner of a Machine to replace it.
 const OWNER_REMEDIATED: &str = "OwnerRemediated";
 
 impl Machine {
-    /// Drops fields that are never read, so that a cache of ten thousand Machines stays small.
-    pub(crate) fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.status.conditions.retain(|condition| condition.type_ == OWNER_REMEDIATED);
-    }
-
     /// Name of the Node in `status.nodeRef`.
     pub(crate) fn node_name(&self) -> Option<String> {
-        self.status.node_ref.as_ref().map(|node| node.name.clone()).filter(|name| !name.is_empty())
+        self.status.node_name.clone()
     }
 
     /// Why the Machine has to be replaced, if it has to.
     pub(crate) fn failure(&self) -> Option<String> {
         let status = &self.status;
-        let deprecated = status.deprecated.as_ref().and_then(|it| it.v1beta1.as_ref());
-        let reason = status.failure_reason.as_ref().or(deprecated.and_then(|it| it.failure_reason.as_ref()));
-        let message = status.failure_message.as_ref().or(deprecated.and_then(|it| it.failure_message.as_ref()));
+        let (reason, message) = (status.failure_reason.as_ref(), status.failure_message.as_ref());
         let failed = status.phase.as_deref() == Some("Failed") || reason.is_some() || message.is_some();
         if failed {
             let cause: Vec<&str> = [reason, message].into_iter().flatten().map(String::as_str).collect();
             return Some(if cause.is_empty() { "Cluster API reports no reason".to_owned() } else { cause.join(": ") });
         }
-        let remediation = status.conditions.iter().find(|it| it.type_ == OWNER_REMEDIATED && it.status == "False")?;
-        let message = remediation.message.clone().filter(|message| !message.is_empty());
-        Some(message.unwrap_or_else(|| "a MachineHealthCheck reports it as unhealthy".to_owned()))
+        let message = status.remediation.clone()?;
+        let unknown = || "a MachineHealthCheck reports it as unhealthy".to_owned();
+        Some(Some(message).filter(|message| !message.is_empty()).unwrap_or_else(unknown))
+    }
+
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        let (root, mut reading) = (split(json)?, Reading::unlimited());
+        let metadata = metadata(root.get("metadata").copied());
+        let mut fields = Fields::new("spec", root.get("spec").copied(), &mut reading);
+        let spec = MachineSpec {
+            cluster_name: name(&mut fields, "clusterName").unwrap_or_default(),
+            provider_id: fields.read("providerID").filter(|it: &String| it.len() <= MAX_PROVIDER_ID_LEN),
+        };
+        let mut fields = Fields::new("status", root.get("status").copied(), &mut reading);
+        let conditions: Vec<MachineCondition> = fields.read("conditions").unwrap_or_default();
+        let remediation = conditions.into_iter().find(|it| it.type_ == OWNER_REMEDIATED && it.status == "False");
+        let failure = |fields: &mut Fields<'_, '_>| (text(fields, "failureReason"), text(fields, "failureMessage"));
+        let (reason, message) = failure(&mut fields);
+        let deprecated = failure(&mut fields.nested("deprecated").nested("v1beta1"));
+        let status = MachineStatus {
+            phase: text(&mut fields, "phase"),
+            node_name: name(&mut fields.nested("nodeRef"), "name"),
+            failure_reason: reason.or(deprecated.0),
+            failure_message: message.or(deprecated.1),
+            remediation: remediation.map(|it| truncate(&it.message)),
+        };
+        Ok(Machine { metadata, spec, status })
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cluster {
-    #[serde(default)]
     pub(crate) metadata: ObjectMeta,
-    #[serde(default)]
     pub(crate) spec: ClusterSpec,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ClusterSpec {
-    #[serde(default)]
     pub(crate) paused: Option<bool>,
 }
 
 impl Cluster {
-    /// Drops fields that are never read.
-    pub(crate) fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.metadata.annotations = None;
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        let (root, mut reading) = (split(json)?, Reading::unlimited());
+        let paused = Fields::new("spec", root.get("spec").copied(), &mut reading).read("paused");
+        Ok(Cluster { metadata: metadata(root.get("metadata").copied()), spec: ClusterSpec { paused } })
     }
 }
 
-fn trim(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    metadata.labels = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.retain(|key, _| {
-            key.starts_with(fivespot_api::keys::GROUP) || key == EXCLUDE_NODE_DRAINING || key == EXCLUDE_VOLUME_DETACH
-        });
+/// The metadata of a bootstrap or infrastructure object. The API server sends nothing else of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProviderObjectMeta {
+    pub(crate) metadata: ObjectMeta,
+}
+
+impl ProviderObjectMeta {
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        Ok(ProviderObjectMeta { metadata: metadata(split(json)?.get("metadata").copied()) })
+    }
+}
+
+/// Annotations of children that the controller reads.
+const ANNOTATIONS: [&str; 4] =
+    [keys::OWNER_UID_ANNOTATION, keys::SPEC_HASH_ANNOTATION, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH];
+/// Of an annotation with a longer value, only the key is kept.
+const MAX_ANNOTATION_LEN: usize = 256;
+/// A longer providerID identifies no Node.
+const MAX_PROVIDER_ID_LEN: usize = 1024;
+const MAX_NAME_LEN: usize = 253;
+/// Owners that are kept: controllers and ScheduledMachines.
+const MAX_OWNERS: usize = 16;
+
+fn name(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
+    fields.read(field).filter(|name: &String| !name.is_empty() && name.len() <= MAX_NAME_LEN)
+}
+
+fn text(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
+    fields.read(field).map(|text: String| truncate(&text))
+}
+
+/// The metadata that the controller uses. `managedFields` are never read: a tenant can nest them as deep as the API server
+/// accepts.
+fn metadata(json: Option<&RawValue>) -> ObjectMeta {
+    let mut reading = Reading::unlimited();
+    let mut fields = Fields::new("metadata", json, &mut reading);
+    let mut annotations: BTreeMap<String, String> = fields.read("annotations").unwrap_or_default();
+    annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
+    annotations.values_mut().filter(|it| it.len() > MAX_ANNOTATION_LEN).for_each(String::clear);
+    let mut owners: Vec<OwnerReference> = fields.read("ownerReferences").unwrap_or_default();
+    owners.retain(|it| it.controller == Some(true) || it.kind == "ScheduledMachine");
+    owners.truncate(MAX_OWNERS);
+    let deleted = fields.take("deletionTimestamp");
+    ObjectMeta {
+        name: fields.read("name"),
+        namespace: fields.read("namespace"),
+        uid: fields.read("uid"),
+        resource_version: fields.read("resourceVersion"),
+        creation_timestamp: fields.read("creationTimestamp"),
+        // Only whether it is set matters.
+        deletion_timestamp: deleted.map(|json| serde_json::from_str(json.get()).unwrap_or(Time(Timestamp::UNIX_EPOCH))),
+        annotations: (!annotations.is_empty()).then_some(annotations),
+        owner_references: (!owners.is_empty()).then_some(owners),
+        ..ObjectMeta::default()
     }
 }
 
 /// Whether a child belongs to the ScheduledMachine with this uid. Garbage collection can remove the ownerRef, so the
 /// annotation proves it too.
 pub(crate) fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
-    let annotated = metadata.annotations.as_ref().and_then(|it| it.get(fivespot_api::keys::OWNER_UID_ANNOTATION));
+    let annotated = metadata.annotations.as_ref().and_then(|it| it.get(keys::OWNER_UID_ANNOTATION));
     let referred = metadata.owner_references.iter().flatten().any(|it| it.uid == uid);
     referred || annotated.is_some_and(|it| it == uid)
 }
 
 /// The uid of the Machine that is the controller owner of a provider object.
-pub(crate) fn adopted_by(object: &DynamicObject) -> Option<String> {
-    let owners = object.owner_references();
-    owners.iter().find(|it| it.controller == Some(true) && it.kind == "Machine").map(|it| it.uid.clone())
+pub(crate) fn adopted_by(metadata: &ObjectMeta) -> Option<String> {
+    let owners = metadata.owner_references.iter().flatten();
+    owners.into_iter().find(|it| it.controller == Some(true) && it.kind == "Machine").map(|it| it.uid.clone())
 }
 
 macro_rules! resource {
-    ($type:ty) => {
+    ($type:ty, metadata_api: $metadata_api:literal) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let json = Box::<RawValue>::deserialize(deserializer)?;
+                Self::decode(json.get()).map_err(de::Error::custom)
+            }
+        }
+
         impl Resource for $type {
             type DynamicType = ApiResource;
             type Scope = DynamicResourceScope;
@@ -204,6 +247,10 @@ macro_rules! resource {
                 Cow::Borrowed(&of.plural)
             }
 
+            fn metadata_api() -> bool {
+                $metadata_api
+            }
+
             fn meta(&self) -> &ObjectMeta {
                 &self.metadata
             }
@@ -215,5 +262,6 @@ macro_rules! resource {
     };
 }
 
-resource!(Machine);
-resource!(Cluster);
+resource!(Machine, metadata_api: false);
+resource!(Cluster, metadata_api: false);
+resource!(ProviderObjectMeta, metadata_api: true);

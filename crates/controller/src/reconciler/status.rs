@@ -71,6 +71,7 @@ fn message(error: &ReconcileError) -> String {
 
 /// Writes the status, unless it is up to date.
 pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Result<(), ReconcileError> {
+    remove_unreadable_fields(scope).await?;
     let before = scope.object.status.clone().unwrap_or_default();
     let context = StatusContext {
         name: &scope.key.name,
@@ -86,12 +87,23 @@ pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Res
     Ok(())
 }
 
+/// Removes what cannot be read: a merge patch would keep parts of it.
+async fn remove_unreadable_fields(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
+    let unreadable = &scope.object.unreadable_status;
+    if unreadable.is_empty() {
+        return Ok(());
+    }
+    warn!(fields = unreadable.join(", "), "Removing fields of the status that cannot be read");
+    let patch = unreadable.iter().map(|field| (field.clone(), Value::Null)).collect();
+    patch_status(scope, patch).await
+}
+
 /// Sends the patch, with the `resourceVersion` that the decision was based on.
 async fn patch_status(scope: &mut Scope<'_>, patch: Value) -> Result<(), ReconcileError> {
     let operation = Operation::new("patch", format!("status of ScheduledMachine {}", scope.key));
     let (api, patch) = (scope.api(), scope.with_resource_version(json!({ "status": patch })));
     let (params, patch) = (patch_params(), Patch::Merge(&patch));
-    let result = scope.write(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
+    let result = scope.request_object(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
     scope.apply_response(result)?;
     debug!("Patched status");
     Ok(())

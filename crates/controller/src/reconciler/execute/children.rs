@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 use tracing::{debug, info};
 
-use crate::capi::{Machine, is_owned_by};
+use crate::capi::{Machine, ProviderObjectMeta, is_owned_by};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::write::{delete_uid, post_params};
@@ -17,12 +17,17 @@ use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {
     pub(super) async fn create_children(&mut self) -> Result<(), ReconcileError> {
-        let (Ok(spec), Some(desired)) = (&self.spec, &self.observed.desired) else {
+        // The response to the stored intent had the inline specs. After a restart they are read.
+        let inline_specs = match self.inline_specs.take() {
+            Some(inline_specs) => Some(inline_specs),
+            None => self.read_object().await?.inline_specs,
+        };
+        let (Ok(spec), Some(desired), Some(inline)) = (&self.spec, &self.observed.desired, &inline_specs) else {
             return Err(ReconcileError::NothingToCreate);
         };
         let uid = self.object.uid().unwrap_or_default();
         let owner = Owner { name: &self.key.name, namespace: &self.key.namespace, uid: &uid };
-        let children = children::build(owner, spec, self.context.served.version);
+        let children = children::build(owner, spec, inline, self.context.served.version);
         let refs = &desired.refs;
         // Nothing is created unless both kinds are served.
         self.context.kinds.resolve(&refs.bootstrap).await?;
@@ -46,6 +51,8 @@ impl Scope<'_> {
                 Ok(created.uid().unwrap_or_default())
             }
             Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
+                let namespace = &self.key.namespace;
+                let api: Api<ProviderObjectMeta> = Api::namespaced_with(self.context.client.clone(), namespace, &resource);
                 let existing = self.use_existing(name, api.get(&reference.name)).await?;
                 Ok(existing.uid().unwrap_or_default())
             }

@@ -6,11 +6,11 @@ use fivespot_planner::drain::{self, Kubelet};
 use fivespot_planner::observed::{self, Absence, Child, Node, NodePod, Pods, ProviderChild, Ref};
 use fivespot_planner::plan::NeedsRead;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, ListParams};
 use kube::{Api, ResourceExt as _};
 
 use super::{machine_child, node};
-use crate::capi::{DiscoveryError, Machine, adopted_by, is_owned_by};
+use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta, adopted_by, is_owned_by};
 use crate::clusters::WorkloadClient;
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
@@ -88,7 +88,7 @@ async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Chil
     Ok(Child::Managed(ProviderChild {
         uid: object.uid().unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        adopted_by: adopted_by(&object),
+        adopted_by: adopted_by(&object.metadata),
         fingerprint: object.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
     }))
 }
@@ -97,12 +97,11 @@ async fn get_metadata(
     scope: &Scope<'_>,
     reference: &Ref,
     resource: &ApiResource,
-) -> Result<Option<DynamicObject>, RequestError> {
-    let objects: Api<DynamicObject> =
+) -> Result<Option<ProviderObjectMeta>, RequestError> {
+    let objects: Api<ProviderObjectMeta> =
         Api::namespaced_with(scope.context.client.clone(), &scope.key.namespace, resource);
     let operation = Operation::new("read", format!("{} {}", reference.kind, reference.name));
-    let found = send(MANAGEMENT_TIMEOUT, operation, objects.get_metadata_opt(&reference.name)).await?;
-    Ok(found.map(|it| DynamicObject { metadata: it.metadata, types: None, data: serde_json::Value::Null }))
+    send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&reference.name)).await
 }
 
 /// Resolves a kind. If it is not served, there is no object of it.

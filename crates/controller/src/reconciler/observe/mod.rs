@@ -5,7 +5,7 @@ mod node;
 
 use std::sync::Arc;
 
-use fivespot_api::{ScheduledMachine, keys};
+use fivespot_api::keys;
 use fivespot_planner::children;
 use fivespot_planner::observed::{self, Absence, Child, Cluster, Exclusions, MachineHealth, Observed, Pods, Stored};
 use fivespot_planner::status::stored_refs;
@@ -15,6 +15,7 @@ use kube::{Api, ResourceExt as _};
 use super::context::Context;
 use super::error::ReconcileError;
 use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, is_owned_by};
+use crate::object::StoredObject;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
 use crate::runtime::workqueue::Key;
 
@@ -23,15 +24,12 @@ pub(super) use node::recorded_taints;
 
 /// The latest known state of an object. After a write with an unknown outcome it is read from the API server: a cache that
 /// does not have that write yet could show an intent that has been dropped.
-pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<ScheduledMachine>>, ReconcileError> {
+pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<StoredObject>>, ReconcileError> {
     if context.is_uncertain(key) {
-        let objects: Api<ScheduledMachine> = Api::namespaced(context.client.clone(), &key.namespace);
+        let objects: Api<StoredObject> = Api::namespaced(context.client.clone(), &key.namespace);
         let operation = Operation::new("read", format!("ScheduledMachine {key}"));
         match send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&key.name)).await? {
-            Some(mut object) => {
-                object.metadata.managed_fields = None;
-                context.count_phase(&context.objects.apply_read(object));
-            }
+            Some(object) => context.count_phase(&context.objects.apply_read(object)),
             None => {
                 if let Some(cached) = context.objects.get(&key.namespace, &key.name) {
                     context.count_phase(&context.objects.mark_deleted(&cached));
@@ -47,7 +45,7 @@ pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<Sc
 pub(super) fn from_caches(
     context: &Context,
     key: &Key,
-    object: &ScheduledMachine,
+    object: &StoredObject,
     spec: Option<&ValidSpec>,
 ) -> Observed {
     let status = object.status.clone().unwrap_or_default();
