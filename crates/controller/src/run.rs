@@ -124,7 +124,7 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
 
 /// Whether a shutdown has exceeded its timeout.
 fn is_overdue(object: &StoredObject) -> bool {
-    let started = object.status.as_ref().and_then(|status| status.shutdown_started_at.as_ref());
+    let started = object.status().shutdown_started_at;
     started.is_some_and(|started| object.requested().is_overdue(started.0, Timestamp::now()))
 }
 

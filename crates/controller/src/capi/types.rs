@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use fivespot_api::keys;
 use fivespot_planner::children::MachineVersion;
+use fivespot_planner::observed::Exclusions;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
@@ -26,14 +29,27 @@ pub(crate) const EXCLUDE_VOLUME_DETACH: &str = "machine.cluster.x-k8s.io/exclude
 #[derive(Clone, Debug)]
 pub(crate) struct ServedApi {
     pub(crate) version: MachineVersion,
-    pub(crate) machines: ApiResource,
-    pub(crate) clusters: ApiResource,
+    pub(crate) machines: SharedResource,
+    pub(crate) clusters: SharedResource,
+}
+
+/// An API resource that is shared by the keys of a cache: each of them has one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SharedResource(Arc<ApiResource>);
+
+impl Deref for SharedResource {
+    type Target = ApiResource;
+
+    fn deref(&self) -> &ApiResource {
+        &self.0
+    }
 }
 
 impl ServedApi {
     pub(crate) fn new(version: MachineVersion) -> Self {
         let resource = |kind: &str, plural: &str| {
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version.as_str(), kind), plural)
+            let kind = GroupVersionKind::gvk(GROUP, version.as_str(), kind);
+            SharedResource(Arc::new(ApiResource::from_gvk_with_plural(&kind, plural)))
         };
         ServedApi { version, machines: resource("Machine", "machines"), clusters: resource("Cluster", "clusters") }
     }
@@ -45,7 +61,10 @@ impl ServedApi {
 /// bounded length, so that no object can fail the watch that all share or fill the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Machine {
+    /// Without annotations and owners.
     pub(crate) metadata: ObjectMeta,
+    pub(crate) ownership: Ownership,
+    pub(crate) exclusions: Exclusions,
     pub(crate) spec: MachineSpec,
     pub(crate) status: MachineStatus,
 }
@@ -101,7 +120,7 @@ impl Machine {
 
     fn decode(json: &str) -> Result<Self, serde_json::Error> {
         let (root, mut reading) = (split(json)?, Reading::unlimited());
-        let metadata = metadata(root.get("metadata").copied());
+        let ChildMetadata { metadata, ownership, exclusions } = metadata(root.get("metadata").copied());
         let mut fields = Fields::new("spec", root.get("spec").copied(), &mut reading);
         let spec = MachineSpec {
             cluster_name: name(&mut fields, "clusterName").unwrap_or_default(),
@@ -120,7 +139,7 @@ impl Machine {
             failure_message: message.or(deprecated.1),
             remediation: remediation.map(|it| truncate(&it.message)),
         };
-        Ok(Machine { metadata, spec, status })
+        Ok(Machine { metadata, ownership, exclusions, spec, status })
     }
 }
 
@@ -139,31 +158,70 @@ impl Cluster {
     fn decode(json: &str) -> Result<Self, serde_json::Error> {
         let (root, mut reading) = (split(json)?, Reading::unlimited());
         let paused = Fields::new("spec", root.get("spec").copied(), &mut reading).read("paused");
-        Ok(Cluster { metadata: metadata(root.get("metadata").copied()), spec: ClusterSpec { paused } })
+        Ok(Cluster { metadata: metadata(root.get("metadata").copied()).metadata, spec: ClusterSpec { paused } })
     }
 }
 
 /// The metadata of a bootstrap or infrastructure object. The API server sends nothing else of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProviderObjectMeta {
+    /// Without annotations and owners.
     pub(crate) metadata: ObjectMeta,
+    pub(crate) ownership: Ownership,
 }
 
 impl ProviderObjectMeta {
     fn decode(json: &str) -> Result<Self, serde_json::Error> {
-        Ok(ProviderObjectMeta { metadata: metadata(split(json)?.get("metadata").copied()) })
+        let ChildMetadata { metadata, ownership, .. } = metadata(split(json)?.get("metadata").copied());
+        Ok(ProviderObjectMeta { metadata, ownership })
     }
 }
 
-/// Annotations of children that the controller reads.
-const ANNOTATIONS: [&str; 4] =
-    [keys::OWNER_UID_ANNOTATION, keys::SPEC_HASH_ANNOTATION, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH];
-/// Of an annotation with a longer value, only the key is kept.
+/// A child of a ScheduledMachine.
+pub(crate) trait Child: Resource {
+    fn ownership(&self) -> &Ownership;
+}
+
+/// Whose child an object is, and what it was created from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Ownership {
+    /// Uids of ScheduledMachines, from ownerReferences and from the annotation.
+    uids: Vec<Box<str>>,
+    /// Kind and uid of the owner that is the controller.
+    controller: Option<(Box<str>, Box<str>)>,
+    pub(crate) fingerprint: Option<String>,
+}
+
+impl Ownership {
+    /// Whether the child belongs to the ScheduledMachine with this uid. Garbage collection can remove the ownerRef, so the
+    /// annotation proves it too.
+    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
+        self.uids.iter().any(|it| &**it == uid)
+    }
+
+    /// Kind of the owner that is the controller.
+    pub(crate) fn controller_kind(&self) -> Option<&str> {
+        self.controller.as_ref().map(|(kind, _)| &**kind)
+    }
+
+    /// The uid of the Machine that is the controller owner of a provider object.
+    pub(crate) fn adopted_by(&self) -> Option<String> {
+        self.controller.as_ref().filter(|(kind, _)| &**kind == "Machine").map(|(_, uid)| uid.to_string())
+    }
+}
+
+struct ChildMetadata {
+    metadata: ObjectMeta,
+    ownership: Ownership,
+    exclusions: Exclusions,
+}
+
+/// A longer uid or hash is none that the controller wrote.
 const MAX_ANNOTATION_LEN: usize = 256;
 /// A longer providerID identifies no Node.
 const MAX_PROVIDER_ID_LEN: usize = 1024;
 const MAX_NAME_LEN: usize = 253;
-/// Owners that are kept: controllers and ScheduledMachines.
+/// ScheduledMachines among the owners that are kept.
 const MAX_OWNERS: usize = 16;
 
 fn name(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
@@ -176,17 +234,26 @@ fn text(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
 
 /// The metadata that the controller uses. `managedFields` are never read: a tenant can nest them as deep as the API server
 /// accepts.
-fn metadata(json: Option<&RawValue>) -> ObjectMeta {
+fn metadata(json: Option<&RawValue>) -> ChildMetadata {
     let mut reading = Reading::unlimited();
     let mut fields = Fields::new("metadata", json, &mut reading);
     let mut annotations: BTreeMap<String, String> = fields.read("annotations").unwrap_or_default();
-    annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
-    annotations.values_mut().filter(|it| it.len() > MAX_ANNOTATION_LEN).for_each(String::clear);
-    let mut owners: Vec<OwnerReference> = fields.read("ownerReferences").unwrap_or_default();
-    owners.retain(|it| it.controller == Some(true) || it.kind == "ScheduledMachine");
-    owners.truncate(MAX_OWNERS);
+    let exclusions = Exclusions {
+        node_drain: annotations.contains_key(EXCLUDE_NODE_DRAINING),
+        volume_detach: annotations.contains_key(EXCLUDE_VOLUME_DETACH),
+    };
+    let mut annotation = |key: &str| annotations.remove(key).filter(|it| it.len() <= MAX_ANNOTATION_LEN);
+    let owners: Vec<OwnerReference> = fields.read("ownerReferences").unwrap_or_default();
+    let controller = owners.iter().find(|it| it.controller == Some(true));
+    let scheduled_machines = owners.iter().filter(|it| it.kind == "ScheduledMachine").map(|it| it.uid.clone());
+    let uids = annotation(keys::OWNER_UID_ANNOTATION).into_iter().chain(scheduled_machines.take(MAX_OWNERS));
+    let ownership = Ownership {
+        uids: uids.map(String::into_boxed_str).collect(),
+        controller: controller.map(|it| (it.kind.as_str().into(), it.uid.as_str().into())),
+        fingerprint: annotation(keys::SPEC_HASH_ANNOTATION),
+    };
     let deleted = fields.take("deletionTimestamp");
-    ObjectMeta {
+    let metadata = ObjectMeta {
         name: fields.read("name"),
         namespace: fields.read("namespace"),
         uid: fields.read("uid"),
@@ -194,28 +261,13 @@ fn metadata(json: Option<&RawValue>) -> ObjectMeta {
         creation_timestamp: fields.read("creationTimestamp"),
         // Only whether it is set matters.
         deletion_timestamp: deleted.map(|json| serde_json::from_str(json.get()).unwrap_or(Time(Timestamp::UNIX_EPOCH))),
-        annotations: (!annotations.is_empty()).then_some(annotations),
-        owner_references: (!owners.is_empty()).then_some(owners),
         ..ObjectMeta::default()
-    }
-}
-
-/// Whether a child belongs to the ScheduledMachine with this uid. Garbage collection can remove the ownerRef, so the
-/// annotation proves it too.
-pub(crate) fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
-    let annotated = metadata.annotations.as_ref().and_then(|it| it.get(keys::OWNER_UID_ANNOTATION));
-    let referred = metadata.owner_references.iter().flatten().any(|it| it.uid == uid);
-    referred || annotated.is_some_and(|it| it == uid)
-}
-
-/// The uid of the Machine that is the controller owner of a provider object.
-pub(crate) fn adopted_by(metadata: &ObjectMeta) -> Option<String> {
-    let owners = metadata.owner_references.iter().flatten();
-    owners.into_iter().find(|it| it.controller == Some(true) && it.kind == "Machine").map(|it| it.uid.clone())
+    };
+    ChildMetadata { metadata, ownership, exclusions }
 }
 
 macro_rules! resource {
-    ($type:ty, metadata_api: $metadata_api:literal) => {
+    ($type:ty, $dynamic_type:ty, metadata_api: $metadata_api:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let json = Box::<RawValue>::deserialize(deserializer)?;
@@ -224,26 +276,26 @@ macro_rules! resource {
         }
 
         impl Resource for $type {
-            type DynamicType = ApiResource;
+            type DynamicType = $dynamic_type;
             type Scope = DynamicResourceScope;
 
-            fn kind(of: &ApiResource) -> Cow<'_, str> {
+            fn kind(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.kind)
             }
 
-            fn group(of: &ApiResource) -> Cow<'_, str> {
+            fn group(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.group)
             }
 
-            fn version(of: &ApiResource) -> Cow<'_, str> {
+            fn version(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.version)
             }
 
-            fn api_version(of: &ApiResource) -> Cow<'_, str> {
+            fn api_version(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.api_version)
             }
 
-            fn plural(of: &ApiResource) -> Cow<'_, str> {
+            fn plural(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.plural)
             }
 
@@ -262,6 +314,18 @@ macro_rules! resource {
     };
 }
 
-resource!(Machine, metadata_api: false);
-resource!(Cluster, metadata_api: false);
-resource!(ProviderObjectMeta, metadata_api: true);
+resource!(Machine, SharedResource, metadata_api: false);
+resource!(Cluster, SharedResource, metadata_api: false);
+resource!(ProviderObjectMeta, ApiResource, metadata_api: true);
+
+impl Child for Machine {
+    fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+}
+
+impl Child for ProviderObjectMeta {
+    fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+}

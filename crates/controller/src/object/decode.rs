@@ -30,7 +30,7 @@ pub(super) fn decode(json: &str) -> Result<ReceivedObject, serde_json::Error> {
     let decoded = spec(&mut Fields::new("spec", part("spec"), &mut reading));
     let unreadable = reading.unreadable;
     let mut reading = Reading::with_limit(MAX_STATUS);
-    let status = part("status").map(|json| status(&mut Fields::new("status", Some(json), &mut reading)));
+    let status = status(&mut Fields::new("status", part("status"), &mut reading));
     let unreadable_status = reading.unreadable.iter().filter_map(|it| it.field.strip_prefix("status."));
     Ok(ReceivedObject {
         stored: StoredObject {
@@ -39,7 +39,9 @@ pub(super) fn decode(json: &str) -> Result<ReceivedObject, serde_json::Error> {
             spec: decoded.spec,
             inline: decoded.summaries,
             unreadable,
-            status,
+            status: serde_json::to_string(&status).unwrap_or_default().into_boxed_str(),
+            phase: status.phase,
+            reclaim_in_progress: status.reclaim.is_some_and(|reclaim| reclaim.in_progress),
             unreadable_status: unreadable_status.map(str::to_owned).collect(),
             size: json.len(),
         },

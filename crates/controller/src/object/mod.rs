@@ -30,7 +30,10 @@ pub(crate) struct StoredObject {
     pub(crate) inline: InlineSpecSummaries,
     /// Fields of the spec that cannot be read.
     pub(crate) unreadable: Vec<UnreadableField>,
-    pub(crate) status: Option<ScheduledMachineStatus>,
+    /// The status as JSON, which needs half of the memory of the decoded one.
+    status: Box<str>,
+    phase: Option<Phase>,
+    reclaim_in_progress: bool,
     /// Names of the fields of the status that cannot be read.
     pub(crate) unreadable_status: Vec<String>,
     pub(crate) has_all_finalizers: bool,
@@ -48,8 +51,17 @@ impl StoredObject {
         RequestedState::of(&self.metadata, &self.spec)
     }
 
+    /// The status without the fields that cannot be read.
+    pub(crate) fn status(&self) -> ScheduledMachineStatus {
+        serde_json::from_str(&self.status).unwrap_or_default()
+    }
+
     pub(crate) fn phase(&self) -> Option<Phase> {
-        self.status.as_ref().and_then(|status| status.phase)
+        self.phase
+    }
+
+    pub(crate) fn is_reclaim_in_progress(&self) -> bool {
+        self.reclaim_in_progress
     }
 }
 

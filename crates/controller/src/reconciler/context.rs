@@ -129,10 +129,8 @@ impl Context {
     /// Whether an owner or an administrator waits for the machine to be removed. Urgency decides the order of reconciles and
     /// how soon one is retried, never what it does.
     pub(crate) fn is_urgent(&self, key: &Key, object: &StoredObject) -> bool {
-        let status = object.status.as_ref();
         let killed = object.spec.kill_switch && object.phase() != Some(Phase::Terminated);
-        let reclaiming = status.and_then(|status| status.reclaim.as_ref()).is_some_and(|reclaim| reclaim.in_progress);
-        killed || reclaiming || self.is_reclaim_requested(key, object).unwrap_or_default()
+        killed || object.is_reclaim_in_progress() || self.is_reclaim_requested(key, object).unwrap_or_default()
     }
 
     fn is_reclaim_requested(&self, key: &Key, object: &StoredObject) -> Option<bool> {

@@ -28,7 +28,7 @@ pub(super) async fn report(scope: &mut Scope<'_>, plan: &Plan) -> Result<(), Rec
     }
     if !scope.finalizer_removed {
         store(scope, &plan.status).await?;
-    } else if scope.object.status.as_ref().is_some_and(is_reclaiming) {
+    } else if scope.object.is_reclaim_in_progress() {
         scope.context.metrics.record_reclaim("completed");
     }
     publish_stored(scope, plan);
@@ -72,7 +72,7 @@ fn message(error: &ReconcileError) -> String {
 /// Writes the status, unless it is up to date.
 pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Result<(), ReconcileError> {
     remove_unreadable_fields(scope).await?;
-    let before = scope.object.status.clone().unwrap_or_default();
+    let before = scope.object.status();
     let context = StatusContext {
         name: &scope.key.name,
         namespace: &scope.key.namespace,

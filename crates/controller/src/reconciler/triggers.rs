@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Api, Resource, ResourceExt as _};
 
 use super::context::Context;
-use crate::capi::{Cluster, Machine};
+use crate::capi::{Cluster, Machine, SharedResource};
 use crate::object::StoredObject;
 use crate::runtime::cache::{CacheEvent, is_unchanged};
 use crate::runtime::watches::{NotServed, watch};
@@ -29,9 +28,9 @@ pub(crate) async fn watch_all(context: Arc<Context>, namespace: Option<String>) 
     }
 }
 
-fn dynamic_api<K>(context: &Context, namespace: Option<&str>, resource: &ApiResource) -> Api<K>
+fn dynamic_api<K>(context: &Context, namespace: Option<&str>, resource: &SharedResource) -> Api<K>
 where
-    K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    K: Resource<DynamicType = SharedResource, Scope = DynamicResourceScope>,
 {
     match namespace {
         Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, resource),

@@ -108,8 +108,8 @@ async fn corrected_inline_spec_clears_stalled() {
     raw::wait_until_invalid(&ns, "desk").await;
     assert_eq!(sm.children().await, Children::NONE);
 
-    raw::patch(&ns, "desk", &json!({ "spec": { "bootstrapSpec": { "spec": null } } })).await;
-    raw::patch(&ns, "desk", &json!({ "spec": { "bootstrapSpec": { "spec": { "preStartCommands": ["true"] } } } })).await;
+    let corrected = json!({ "a": null, "preStartCommands": ["true"] });
+    raw::patch(&ns, "desk", &json!({ "spec": { "bootstrapSpec": { "spec": corrected } } })).await;
     let status = sm.wait_for_phase(Phase::Active).await;
     assert_eq!(condition(&status, "Stalled"), ("", ""));
     let bootstrap = sm.bootstrap().await.unwrap();

@@ -46,7 +46,7 @@ async fn large_objects_stay_within_memory_limit() {
     for_each_object(LARGE_OBJECTS, async |name| create_large(&ns, &name).await).await;
 
     // At start-up all objects are listed, and their status is written.
-    let controller = Controller::start_with_args(testbed, &[]).await;
+    let controller = Controller::start(testbed, &ns).await;
     controller.wait_until_ready().await;
     let listed = resident(&controller);
     let all_reported = async || for_each_object(LARGE_OBJECTS, async |name| drop(raw::wait_until_invalid(&ns, &name).await)).await;
@@ -82,7 +82,7 @@ async fn memory_per_ordinary_object_is_small() {
                 scheduled_machine(&ns, &format!("desk-{index:05}")).schedule(never()).create().await;
             })
             .await;
-        let controller = Controller::start_with_args(testbed, &[]).await;
+        let controller = Controller::start(testbed, &ns).await;
         controller.wait_until_ready().await;
         for_each_object(count, async |name| {
             TestMachine::new(&ns, &name).wait_for_phase(Phase::Inactive).await;

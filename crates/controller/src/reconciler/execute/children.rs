@@ -4,12 +4,12 @@ use fivespot_planner::children::{self, Owner};
 use fivespot_planner::observed::Ref;
 use fivespot_planner::plan::Role;
 use fivespot_planner::status::CreatedMachine;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 use tracing::{debug, info};
 
-use crate::capi::{Machine, ProviderObjectMeta, is_owned_by};
+use crate::capi::{Child, Machine, ProviderObjectMeta};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::write::{delete_uid, post_params};
@@ -69,8 +69,8 @@ impl Scope<'_> {
         let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
         let operation = Operation::new("create", format!("Machine {name}"));
         // `Machine` has only the fields that the controller reads, so the whole manifest is sent as a dynamic object.
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &self.context.served.machines);
+        let resource: &ApiResource = &self.context.served.machines;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, resource);
         let object = parse(&operation, manifest)?;
         let machine: Machine = match self.write(operation.clone(), api.create(&post_params(), &object)).await {
             Ok(created) => {
@@ -92,15 +92,15 @@ impl Scope<'_> {
     }
 
     /// Uses an object that already exists, if an earlier reconcile created it.
-    async fn use_existing<K: kube::Resource>(
+    async fn use_existing<K: Child>(
         &self,
         object: String,
         read: impl Future<Output = Result<K, kube::Error>>,
     ) -> Result<K, ReconcileError> {
         let found = self.write(Operation::new("read", &object), read).await?;
         let uid = self.object.uid().unwrap_or_default();
-        let controlled = found.owner_references().iter().any(|it| it.controller == Some(true) && it.kind != "Machine");
-        if controlled || !is_owned_by(found.meta(), &uid) {
+        let controlled = found.ownership().controller_kind().is_some_and(|kind| kind != "Machine");
+        if controlled || !found.ownership().is_owned_by(&uid) {
             return Err(ReconcileError::NameConflict { object });
         }
         if found.meta().deletion_timestamp.is_some() {

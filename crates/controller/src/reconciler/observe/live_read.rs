@@ -1,6 +1,5 @@
 //! Reads from API servers that a decision depends on.
 
-use fivespot_api::keys;
 use fivespot_planner::children::ChildNames;
 use fivespot_planner::drain::{self, Kubelet};
 use fivespot_planner::observed::{self, Absence, Child, Node, NodePod, Pods, ProviderChild, Ref};
@@ -10,7 +9,7 @@ use kube::api::{ApiResource, ListParams};
 use kube::{Api, ResourceExt as _};
 
 use super::{machine_child, node};
-use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta, adopted_by, is_owned_by};
+use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta};
 use crate::clusters::WorkloadClient;
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
@@ -82,14 +81,14 @@ async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Chil
         }
     }
     let Some(object) = found? else { return Ok(Child::Absent) };
-    if !is_owned_by(&object.metadata, &scope.object.uid().unwrap_or_default()) {
+    if !object.ownership.is_owned_by(&scope.object.uid().unwrap_or_default()) {
         return Ok(Child::Unmanaged(object.uid().unwrap_or_default()));
     }
     Ok(Child::Managed(ProviderChild {
         uid: object.uid().unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        adopted_by: adopted_by(&object.metadata),
-        fingerprint: object.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
+        adopted_by: object.ownership.adopted_by(),
+        fingerprint: object.ownership.fingerprint,
     }))
 }
 
