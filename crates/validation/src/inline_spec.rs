@@ -41,8 +41,7 @@ impl InlineSpecSummary {
     pub fn of_json(text: &str) -> Result<(Self, Option<Map<String, Value>>), serde_json::Error> {
         let depth = depth(text);
         if depth > MAX_DEPTH || text.len() > MAX_SIZE * MAX_ESCAPED_LEN {
-            let summary =
-                InlineSpecSummary { size: text.len(), depth, sets_provider_id: false, digest: digest(text) };
+            let summary = InlineSpecSummary { size: text.len(), depth, sets_provider_id: false, digest: digest(text) };
             return Ok((summary, None));
         }
         let spec = serde_json::from_str(text)?;

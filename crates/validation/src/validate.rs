@@ -114,7 +114,8 @@ fn check(
         timeouts::check(&rules::GRACEFUL_SHUTDOWN_TIMEOUT, &spec.graceful_shutdown_timeout, &mut errors);
     let node_drain_timeout = timeouts::check(&rules::NODE_DRAIN_TIMEOUT, &spec.node_drain_timeout, &mut errors);
     let schedule = schedule::check(&spec.schedule, standard, &mut errors);
-    let bootstrap = inline_object::check(&rules::BOOTSTRAP, (&spec.bootstrap_spec, &inline.bootstrap), namespace, &mut errors);
+    let bootstrap =
+        inline_object::check(&rules::BOOTSTRAP, (&spec.bootstrap_spec, &inline.bootstrap), namespace, &mut errors);
     let infrastructure = (&spec.infrastructure_spec, &inline.infrastructure);
     let infrastructure = inline_object::check(&rules::INFRASTRUCTURE, infrastructure, namespace, &mut errors);
     let machine_template = machine_template::check(spec.machine_template.as_ref(), &mut errors);

@@ -131,9 +131,7 @@ fn schedule(mut fields: Fields<'_, '_>) -> ScheduleSpec {
 }
 
 /// An inline object without its spec, and what is known of the spec.
-fn inline_object(
-    mut fields: Fields<'_, '_>,
-) -> (InlineObject, (InlineSpecSummary, Option<Map<String, Value>>)) {
+fn inline_object(mut fields: Fields<'_, '_>) -> (InlineObject, (InlineSpecSummary, Option<Map<String, Value>>)) {
     let object = InlineObject {
         api_version: fields.read("apiVersion").unwrap_or_default(),
         kind: fields.read("kind").unwrap_or_default(),

@@ -116,7 +116,8 @@ mod tests {
         let json = format!(r#"{{"a":{deep},"b":"text","c":7,"d":null,"e":{{"f":1,"g":{deep}}}}}"#);
         let (values, unreadable) = read(&json, |fields| {
             let a: Option<serde_json::Value> = fields.read("a");
-            let (b, c, d): (Option<i64>, _, Option<i64>) = (fields.read("b"), fields.read::<i64>("c"), fields.read("d"));
+            let (b, c, d): (Option<i64>, _, Option<i64>) =
+                (fields.read("b"), fields.read::<i64>("c"), fields.read("d"));
             let mut e = fields.nested("e");
             (a, b, c, d, e.read::<i64>("f"), e.read::<Vec<i64>>("g"))
         });
@@ -128,7 +129,11 @@ mod tests {
     fn fields_are_bounded_together() {
         let json = format!(r#"{{"a":"{0}","b":"{0}","c":"{0}","d":1}}"#, "x".repeat(500));
         let (values, unreadable) = read(&json, |fields| {
-            ["a", "b", "c"].map(|name| fields.read::<String>(name).is_some()).into_iter().chain([fields.read::<i64>("d").is_some()]).collect::<Vec<_>>()
+            ["a", "b", "c"]
+                .map(|name| fields.read::<String>(name).is_some())
+                .into_iter()
+                .chain([fields.read::<i64>("d").is_some()])
+                .collect::<Vec<_>>()
         });
         assert_eq!(values, [true, true, false, true]);
         assert_eq!(unreadable, ["spec.c"]);

@@ -47,7 +47,10 @@ fn valid_object_keeps_everything_but_inline_specs() {
     assert!(stored.unreadable.is_empty() && stored.unreadable_status.is_empty());
     assert!(stored.spec.bootstrap_spec.spec.is_empty() && stored.spec.infrastructure_spec.spec.is_empty());
     let inline = received.inline_specs.unwrap();
-    assert_eq!((Value::from(inline.bootstrap), Value::from(inline.infrastructure)), (json!({"a": 1}), json!({"b": [2]})));
+    assert_eq!(
+        (Value::from(inline.bootstrap), Value::from(inline.infrastructure)),
+        (json!({"a": 1}), json!({"b": [2]}))
+    );
     let typed: ScheduledMachine = serde_json::from_value(object()).unwrap();
     assert_eq!(stored.inline, InlineSpecSummaries::of(&typed.spec));
     let mut spec = typed.spec;
@@ -106,7 +109,10 @@ fn switches_act_although_other_fields_cannot_be_read() {
 fn unreadable_status_field_counts_as_absent() {
     let status = json!({ "phase": "Active", "nextCleanup": "2026-01-01T00:00:00+99:99", "message": "ok" });
     let stored = decode(&with("/status", status)).stored;
-    assert_eq!((stored.phase(), stored.unreadable_status.as_slice()), (Some(Phase::Active), &["nextCleanup".to_owned()][..]));
+    assert_eq!(
+        (stored.phase(), stored.unreadable_status.as_slice()),
+        (Some(Phase::Active), &["nextCleanup".to_owned()][..])
+    );
     assert_eq!(stored.status().message.as_deref(), Some("ok"));
     assert_eq!(stored.status().next_cleanup, None);
 }
@@ -122,43 +128,11 @@ fn metadata_is_bounded_and_complete_finalizers_are_known() {
     assert!(received.stored.has_all_finalizers);
     assert_eq!(received.stored.finalizers(), received.finalizers);
 
-    let many: Vec<String> = (0..1000).map(|it| format!("example.com/{it}")).chain([keys::FINALIZER.to_owned()]).collect();
+    let many: Vec<String> =
+        (0..1000).map(|it| format!("example.com/{it}")).chain([keys::FINALIZER.to_owned()]).collect();
     metadata["finalizers"] = json!(many);
     let received = decode(&with("/metadata", metadata));
     assert_eq!(received.finalizers, many);
     assert!(!received.stored.has_all_finalizers);
     assert_eq!(received.stored.finalizers(), [keys::FINALIZER, "example.com/0"]);
-}
-
-#[test]
-fn tmp_memory() {
-    fn rss() -> f64 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-    }
-    let cond = |t: &str, m: &str| json!({"type": t, "status": "True", "reason": "ScheduleActive", "message": m, "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    let status = json!({"phase": "Active", "message": "Waiting for Machine desk-00001-machine to join the cluster as a Node", "inSchedule": true,
-      "conditions": [cond("Ready", "Waiting for Machine desk-00001-machine to join the cluster as a Node"), cond("Scheduled", "Current time is within schedule: cron * * * * *; window closes Mon 2026-11-16 18:00 CET"),
-        cond("MachineReady", "Machine desk-00001-machine has no Node yet"), cond("ReferencesValid", "Cluster edge exists and the kinds are allowed"), cond("NodeTainted", "x")],
-      "machineRef": {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "desk-00001-machine", "namespace": "burst-1234-1", "uid": "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00"},
-      "bootstrapRef": {"apiVersion": "bootstrap.cluster.x-k8s.io/v1beta1", "kind": "K0sWorkerConfig", "name": "desk-00001-bootstrap", "namespace": "burst-1234-1", "uid": "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00"},
-      "infrastructureRef": {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "RemoteMachine", "name": "desk-00001-infra", "namespace": "burst-1234-1", "uid": "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00"},
-      "lastScheduledTime": "2026-01-01T00:00:00Z", "nextActivation": "2026-01-01T00:00:00Z", "nextCleanup": "2026-01-01T00:00:00Z", "observedGeneration": 1});
-    let mut object = with("/status", status);
-    object["metadata"]["finalizers"] = json!([keys::FINALIZER]);
-    let text = object.to_string();
-    eprintln!("sizes: StoredObject {} ObjectMeta {} Spec {} Status {}", size_of::<StoredObject>(), size_of::<ObjectMeta>(), size_of::<ScheduledMachineSpec>(), size_of::<ScheduledMachineStatus>());
-    let before = rss();
-    let all: Vec<std::sync::Arc<StoredObject>> = (0..10_000).map(|_| std::sync::Arc::new(serde_json::from_str(&text).unwrap())).collect();
-    let after = rss();
-    eprintln!("10,000 objects of {} bytes: {:.1} MiB", text.len(), after - before);
-    let machine = json!({"metadata": {"name": "desk-00001-machine", "namespace": "burst-1234-1", "uid": "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00", "resourceVersion": "123456", "creationTimestamp": "2026-01-01T00:00:00Z",
-      "annotations": {keys::OWNER_UID_ANNOTATION: "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00", keys::SPEC_HASH_ANNOTATION: "0123456789"},
-      "ownerReferences": [{"apiVersion": "5spot.finos.org/v1alpha1", "kind": "ScheduledMachine", "name": "desk-00001", "uid": "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00", "controller": false},{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "edge", "uid": "9c0a4e6e-5f38-4dbb-8c1c-4a0d6e8d9f00"}]},
-      "spec": {"clusterName": "edge", "providerID": "remote-machine://1234/1234"}, "status": {"phase": "Running", "nodeRef": {"name": "desk-00001-node"}}}).to_string();
-    let before = rss();
-    let machines: Vec<std::sync::Arc<crate::capi::Machine>> = (0..10_000).map(|_| std::sync::Arc::new(serde_json::from_str(&machine).unwrap())).collect();
-    eprintln!("10,000 Machines ({} each): {:.1} MiB", size_of::<crate::capi::Machine>(), rss() - before);
-    drop((all, machines));
 }

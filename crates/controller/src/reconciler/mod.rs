@@ -1,8 +1,8 @@
 //! One reconcile of one ScheduledMachine: validate, observe, decide, execute, report.
 //!
 //! All decisions are made in `fivespot-planner`, which has no client. Everything that a decision depends on is read in
-//! [`observe`]. All writes are in [`execute`] and [`status`]. A write reads only what it needs itself: the kind that it
-//! creates, the object that it conflicts with, the pods that a force removal deletes.
+//! [`observe`]. All writes are in [`execute`] and [`status`]. A write reads only what it needs itself: the inline specs and
+//! the kind that it creates, the object that it conflicts with, the pods that a force removal deletes.
 //! [`triggers`] says which watch event reconciles which object.
 
 mod context;

@@ -87,8 +87,11 @@ impl Scope<'_> {
     fn apply_written(&mut self, received: ReceivedObject) {
         let ReceivedObject { stored, inline_specs, .. } = received;
         let objects = &self.context.objects;
-        let event =
-            if is_deleted(&stored) { objects.mark_deleted(&stored) } else { objects.apply_write_response(stored.clone()) };
+        let event = if is_deleted(&stored) {
+            objects.mark_deleted(&stored)
+        } else {
+            objects.apply_write_response(stored.clone())
+        };
         self.context.count_phase(&event);
         self.object = stored;
         self.inline_specs = inline_specs;

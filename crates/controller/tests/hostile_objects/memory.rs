@@ -49,7 +49,8 @@ async fn large_objects_stay_within_memory_limit() {
     let controller = Controller::start(testbed, &ns).await;
     controller.wait_until_ready().await;
     let listed = resident(&controller);
-    let all_reported = async || for_each_object(LARGE_OBJECTS, async |name| drop(raw::wait_until_invalid(&ns, &name).await)).await;
+    let all_reported =
+        async || for_each_object(LARGE_OBJECTS, async |name| drop(raw::wait_until_invalid(&ns, &name).await)).await;
     all_reported().await;
     let reported = resident(&controller);
     // Edits arrive by the watch.

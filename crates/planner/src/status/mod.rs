@@ -4,7 +4,7 @@ mod merge_patch;
 mod messages;
 mod transitions;
 
-use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, Stalled, set};
+use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, Stalled, bounded, set};
 use fivespot_api::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus, keys};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -102,7 +102,7 @@ pub fn compute(
     let schedule = input.spec.ok().map(|spec| &spec.schedule);
     let keep_node = is_reconnecting(input, previous);
     let keep_health = keep_node && [previous.phase, Some(desired.phase)] == [Some(Phase::Active); 2];
-    let message = messages::message(desired, input, outcome);
+    let message = bounded(messages::message(desired, input, outcome));
     let node_ref = node_ref(input, previous);
     let taints = outcome.taints.clone().or_else(|| desired.taints.clone());
     let desired_taints = || input.spec.map_or_else(|_| Vec::new(), |spec| spec.node_taints.clone());

@@ -52,7 +52,8 @@ impl Scope<'_> {
             }
             Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
                 let namespace = &self.key.namespace;
-                let api: Api<ProviderObjectMeta> = Api::namespaced_with(self.context.client.clone(), namespace, &resource);
+                let api: Api<ProviderObjectMeta> =
+                    Api::namespaced_with(self.context.client.clone(), namespace, &resource);
                 let existing = self.use_existing(name, api.get(&reference.name)).await?;
                 Ok(existing.uid().unwrap_or_default())
             }

@@ -42,12 +42,7 @@ pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<St
 }
 
 /// What the caches show of an object. Sends no request.
-pub(super) fn from_caches(
-    context: &Context,
-    key: &Key,
-    object: &StoredObject,
-    spec: Option<&ValidSpec>,
-) -> Observed {
+pub(super) fn from_caches(context: &Context, key: &Key, object: &StoredObject, spec: Option<&ValidSpec>) -> Observed {
     let status = object.status();
     let uid = object.uid().unwrap_or_default();
     let refs = stored_refs(&key.name, &status);
