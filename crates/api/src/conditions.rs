@@ -102,6 +102,11 @@ conditions! {
             InvalidSpec, Error;
     }
 
+    /// Stalled indicates that only an edit of the spec lets the controller proceed. The condition is absent otherwise.
+    Stalled {
+        True: InvalidSpec;
+    }
+
     /// Scheduled indicates that the schedule is enabled and open.
     Scheduled {
         True: ScheduleActive;
@@ -170,10 +175,22 @@ impl NewCondition {
             condition: R::CONDITION,
             status: reason.status(),
             reason: reason.as_str(),
-            message: message.into(),
+            message: bounded(message.into()),
             observed_generation,
         }
     }
+}
+
+/// Limit of a message, in bytes. Some messages quote texts of users and of servers.
+const MAX_MESSAGE_LEN: usize = 4096;
+
+/// Shortens a message that is too long for a status.
+pub fn bounded(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE_LEN {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_LEN));
+        message.push('…');
+    }
+    message
 }
 
 #[cfg(test)]
@@ -198,6 +215,17 @@ mod tests {
         set(&mut conditions, NewCondition::new(Ready::MachineRunning, "c", Some(2)), at("2026-01-01T02:00:00Z"));
         assert_eq!(conditions[0].status, "True");
         assert_eq!(conditions[0].last_transition_time.0, at("2026-01-01T02:00:00Z"));
+    }
+
+    #[test]
+    fn long_message_is_shortened() {
+        let mut conditions = Vec::new();
+        let message = "é".repeat(MAX_MESSAGE_LEN);
+        set(&mut conditions, NewCondition::new(Ready::Error, message, None), at("2026-01-01T00:00:00Z"));
+        assert!(
+            conditions[0].message.len() <= MAX_MESSAGE_LEN + '…'.len_utf8() && conditions[0].message.ends_with("é…")
+        );
+        assert_eq!(bounded("short".to_owned()), "short");
     }
 
     #[test]

@@ -1,17 +1,21 @@
-//! Default values of the spec, used by both serde and the schema.
+//! Default values of the spec, used by serde, the schema and the controller's decoder.
 
-pub(crate) fn timezone() -> String {
+/// Of `schedule.timezone`.
+pub fn timezone() -> String {
     "UTC".to_owned()
 }
 
-pub(crate) fn enabled() -> bool {
+/// Of `schedule.enabled`.
+pub fn enabled() -> bool {
     true
 }
 
-pub(crate) fn priority() -> u8 {
+/// Of `priority`.
+pub fn priority() -> u8 {
     50
 }
 
-pub(crate) fn timeout() -> String {
+/// Of `gracefulShutdownTimeout` and `nodeDrainTimeout`.
+pub fn timeout() -> String {
     "5m".to_owned()
 }

@@ -18,7 +18,7 @@
 
 pub mod conditions;
 mod crd;
-mod defaults;
+pub mod defaults;
 pub mod keys;
 mod spec;
 mod status;

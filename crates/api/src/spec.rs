@@ -185,7 +185,8 @@ pub struct InlineObject {
     #[schemars(length(max = 253))]
     pub namespace: Option<String>,
 
-    /// spec is the spec of the object, as defined by the provider. It must not set providerID.
+    /// spec is the spec of the object, as defined by the provider. It must not set providerID, must be at most 64 KiB of JSON
+    /// and must be nested at most 32 levels deep.
     #[schemars(schema_with = "crate::crd::any_object")]
     pub spec: Map<String, Value>,
 }
@@ -197,12 +198,12 @@ pub struct MachineTemplate {
     /// labels are the labels of the Machine. Keys of Kubernetes, Cluster API and 5-Spot are rejected, except for the prefix
     /// node.cluster.x-k8s.io, whose labels Cluster API copies to the Node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = { "type": "string", "maxLength": 256 }))]
     pub labels: BTreeMap<String, String>,
 
     /// annotations are the annotations of the Machine. Keys of Kubernetes, Cluster API and 5-Spot are rejected.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = { "type": "string", "maxLength": 4096 }))]
     pub annotations: BTreeMap<String, String>,
 
     /// version is the Kubernetes version of the Machine, such as v1.33.2. The kubeadm bootstrap provider requires it.

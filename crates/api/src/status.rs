@@ -23,8 +23,8 @@ pub struct ScheduledMachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_schedule: Option<bool>,
 
-    /// conditions represent the current state of the machine. Known condition types are Ready, Scheduled, MachineReady,
-    /// ReferencesValid and NodeTainted.
+    /// conditions represent the current state of the machine. Known condition types are Ready, Stalled, Scheduled,
+    /// MachineReady, ReferencesValid and NodeTainted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

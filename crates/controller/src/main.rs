@@ -5,12 +5,14 @@
 //! - [`runtime`]: work queue, caches, watches, requests, events, metrics, health.
 //! - [`clusters`]: connections to workload clusters, their Nodes and the reclaim agents' configuration.
 //! - [`capi`]: typed access to Cluster API objects.
+//! - [`object`]: decodes ScheduledMachines, one by one and field by field.
 //!
-//! Dependencies point downwards only: `reconciler` uses `clusters` and `capi`, all of them use `runtime`.
+//! Dependencies point downwards only: `reconciler` uses `clusters` and `capi`, `capi` uses `object`, all of them use `runtime`.
 
 mod capi;
 mod clusters;
 mod config;
+mod object;
 mod reconciler;
 mod run;
 mod runtime;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fivespot_api::ScheduledMachine;
 use fivespot_cli_support::{Failure, chain};
-use fivespot_planner::input::RequestedState;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +16,7 @@ use tracing::{info, warn};
 use crate::capi::{ServedApi, served_api};
 use crate::clusters::{ConnectionDeps, WorkloadClusters};
 use crate::config::Config;
+use crate::object::StoredObject;
 use crate::reconciler::{self, Context, ContextDeps, Requeue, triggers};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::client::client;
@@ -110,7 +109,7 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
             let started = Instant::now();
             let (requeue, result) = reconciler::reconcile(&context, &key).await;
             let object = context.objects.get(&key.namespace, &key.name);
-            let phase = object.as_ref().and_then(|object| object.status.as_ref()?.phase);
+            let phase = object.as_ref().and_then(|object| object.phase());
             context.metrics.record_reconcile(phase, result, started.elapsed());
             context.metrics.set_overdue(&key, object.is_some_and(|object| is_overdue(&object)));
             let requeue_after = match requeue {
@@ -124,9 +123,9 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
 }
 
 /// Whether a shutdown has exceeded its timeout.
-fn is_overdue(object: &ScheduledMachine) -> bool {
-    let started = object.status.as_ref().and_then(|status| status.shutdown_started_at.as_ref());
-    started.is_some_and(|started| RequestedState::of(object).is_overdue(started.0, Timestamp::now()))
+fn is_overdue(object: &StoredObject) -> bool {
+    let started = object.status().shutdown_started_at;
+    started.is_some_and(|started| object.requested().is_overdue(started.0, Timestamp::now()))
 }
 
 /// Objects of one Cluster share a lane, so a slow Cluster delays no other.

@@ -43,9 +43,9 @@ async fn create_and_delete(version: MachineVersion) {
     let testbed = shared().await;
     let test = testbed.namespace(&format!("children {}", version.as_str())).await;
     testbed.cluster(&test, "edge").await.unwrap();
-    let spec = manifest::validate(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap().spec;
+    let valid = manifest::validate(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap();
     let owner = Owner { name: "desk-01", namespace: &test.name, uid: "00000000-0000-0000-0000-000000000001" };
-    let mut built = children::build(owner, &spec, version);
+    let mut built = children::build(owner, &valid.spec, &valid.object.spec.into(), version);
     // The owner does not exist, so garbage collection would delete its children.
     for child in [&mut built.bootstrap, &mut built.infrastructure, &mut built.machine] {
         child["metadata"].as_object_mut().unwrap().remove("ownerReferences").unwrap();

@@ -1,9 +1,10 @@
 //! Everything that one decision depends on.
 
-use fivespot_api::{ScheduleSpec, ScheduledMachine};
+use fivespot_api::{ScheduleSpec, ScheduledMachineSpec};
 use fivespot_schedule::parse_duration;
 use fivespot_validation::validate::{SpecErrors, ValidSpec};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::agent_config;
 use crate::observed::Observed;
@@ -50,11 +51,10 @@ pub struct RequestedState {
 const DEFAULT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
 impl RequestedState {
-    pub fn of(object: &ScheduledMachine) -> Self {
-        let spec = &object.spec;
+    pub fn of(metadata: &ObjectMeta, spec: &ScheduledMachineSpec) -> Self {
         let timeout = |text: &str| parse_duration(text).unwrap_or(DEFAULT_TIMEOUT);
         RequestedState {
-            deleted: object.metadata.deletion_timestamp.is_some(),
+            deleted: metadata.deletion_timestamp.is_some(),
             kill_switch: spec.kill_switch,
             enabled: spec.schedule.enabled,
             agent_config: agent_config::render(spec.kill_if_commands.as_deref().unwrap_or_default()),

@@ -2,6 +2,7 @@
 //! Pure: no client, no clock, no environment.
 //!
 //! - [`mod@validate`] turns a spec into a [`ValidSpec`](validate::ValidSpec), or reports every error in it.
+//! - [`inline_spec`] summarizes the specs of the inline objects, which are not kept.
 //! - [`admission`] generates the admission policy of the API server from the same rules.
 //! - [`rules`] contains the message of every rule, which both of them use.
 //! - [`schema`] validates a manifest against the schema of the CRD.
@@ -9,6 +10,7 @@
 //! - [`names`] checks the format of Kubernetes names.
 
 pub mod admission;
+pub mod inline_spec;
 pub mod manifest;
 pub mod names;
 mod patterns;

@@ -65,6 +65,8 @@ pub struct InlineRules {
     pub namespace: &'static str,
     /// The provider assigns the ID; setting it would claim another machine.
     pub provider_id: &'static str,
+    pub size: &'static str,
+    pub depth: &'static str,
 }
 
 /// Rules 8 to 10.
@@ -75,9 +77,12 @@ pub const BOOTSTRAP: InlineRules = InlineRules {
     group_allowed: "spec.bootstrapSpec.apiVersion must be from an allowed group: bootstrap.cluster.x-k8s.io or \
                     k0smotron.io, with a version such as 'v1beta1'",
     kind_present: "spec.bootstrapSpec.kind must not be empty",
-    kind_allowed: "spec.bootstrapSpec.kind must not end in 'Template' or 'Cluster' and must not be 'JoinTokenRequest'",
+    kind_allowed: "spec.bootstrapSpec.kind must not end in 'Template', 'Cluster' or 'Identity' and must not be \
+                   'JoinTokenRequest'",
     namespace: "spec.bootstrapSpec.namespace must be empty or the namespace of the ScheduledMachine",
     provider_id: "spec.bootstrapSpec.spec must not set providerID",
+    size: "spec.bootstrapSpec.spec must be at most 64 KiB of JSON",
+    depth: "spec.bootstrapSpec.spec must be nested at most 32 levels deep",
 };
 /// Rules 11 to 13.
 pub const INFRASTRUCTURE: InlineRules = InlineRules {
@@ -87,10 +92,12 @@ pub const INFRASTRUCTURE: InlineRules = InlineRules {
     group_allowed: "spec.infrastructureSpec.apiVersion must be from an allowed group: infrastructure.cluster.x-k8s.io or \
                     k0smotron.io, with a version such as 'v1beta1'",
     kind_present: "spec.infrastructureSpec.kind must not be empty",
-    kind_allowed: "spec.infrastructureSpec.kind must not end in 'Template' or 'Cluster' and must not be \
+    kind_allowed: "spec.infrastructureSpec.kind must not end in 'Template', 'Cluster' or 'Identity' and must not be \
                    'JoinTokenRequest'",
     namespace: "spec.infrastructureSpec.namespace must be empty or the namespace of the ScheduledMachine",
     provider_id: "spec.infrastructureSpec.spec must not set providerID",
+    size: "spec.infrastructureSpec.spec must be at most 64 KiB of JSON",
+    depth: "spec.infrastructureSpec.spec must be nested at most 32 levels deep",
 };
 
 pub const TEMPLATE_RESERVED: &str = "spec.machineTemplate must not use label or annotation keys of kubernetes.io, \

@@ -19,6 +19,7 @@ use fivespot_api::{MachineTemplate, NodeTaint, ScheduleSpec, ScheduledMachineSpe
 use fivespot_schedule::Schedule;
 use jiff::SignedDuration;
 
+use crate::inline_spec::InlineSpecSummaries;
 use crate::rules;
 
 pub use inline_object::ProviderObject;
@@ -57,15 +58,66 @@ pub enum Standard {
 /// Does not validate what the schema of the CRD defines (sizes, enums, ranges of numbers): the API server does so for stored
 /// objects, and [`manifest`](crate::manifest) for files.
 pub fn validate(spec: &ScheduledMachineSpec, namespace: &str, standard: Standard) -> Result<ValidSpec, SpecErrors> {
+    check(spec, &InlineSpecSummaries::of(spec), namespace, standard)
+}
+
+/// The spec of a stored object, as the controller keeps it.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredSpec<'a> {
+    /// Without the specs of the inline objects. A field that cannot be read has its default.
+    pub spec: &'a ScheduledMachineSpec,
+    pub inline: &'a InlineSpecSummaries,
+    pub unreadable: &'a [UnreadableField],
+}
+
+/// A field of a stored object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableField {
+    /// Path of the field, such as `spec.machineTemplate`.
+    pub field: String,
+    pub cause: String,
+}
+
+impl UnreadableField {
+    fn contains(&self, field: &str) -> bool {
+        field.strip_prefix(&self.field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+}
+
+/// Validates the spec of a stored object in `namespace`. A field that cannot be read is an error.
+pub fn validate_stored(stored: StoredSpec<'_>, namespace: &str) -> Result<ValidSpec, SpecErrors> {
+    let validated = check(stored.spec, stored.inline, namespace, Standard::Stored);
+    if stored.unreadable.is_empty() {
+        return validated;
+    }
+    let unreadable = stored.unreadable.iter().map(|it| SpecError {
+        field: it.field.clone(),
+        rule: format!("{} cannot be read: correct or remove it", it.field),
+        detail: Some(it.cause.clone()),
+        enforced_by: EnforcedBy::Controller,
+    });
+    // The default that stands for an unreadable field may be invalid too, which is not the user's error.
+    let is_own = |error: &SpecError| !stored.unreadable.iter().any(|it| it.contains(&error.field));
+    let others = validated.err().map(|errors| errors.0).unwrap_or_default().into_iter().filter(is_own);
+    Err(SpecErrors(unreadable.chain(others).collect()))
+}
+
+fn check(
+    spec: &ScheduledMachineSpec,
+    inline: &InlineSpecSummaries,
+    namespace: &str,
+    standard: Standard,
+) -> Result<ValidSpec, SpecErrors> {
     let mut errors = ErrorList::default();
     let cluster_name = cluster_name::check(&spec.cluster_name, &mut errors);
     let graceful_shutdown_timeout =
         timeouts::check(&rules::GRACEFUL_SHUTDOWN_TIMEOUT, &spec.graceful_shutdown_timeout, &mut errors);
     let node_drain_timeout = timeouts::check(&rules::NODE_DRAIN_TIMEOUT, &spec.node_drain_timeout, &mut errors);
     let schedule = schedule::check(&spec.schedule, standard, &mut errors);
-    let bootstrap = inline_object::check(&rules::BOOTSTRAP, &spec.bootstrap_spec, namespace, &mut errors);
-    let infrastructure =
-        inline_object::check(&rules::INFRASTRUCTURE, &spec.infrastructure_spec, namespace, &mut errors);
+    let bootstrap =
+        inline_object::check(&rules::BOOTSTRAP, (&spec.bootstrap_spec, &inline.bootstrap), namespace, &mut errors);
+    let infrastructure = (&spec.infrastructure_spec, &inline.infrastructure);
+    let infrastructure = inline_object::check(&rules::INFRASTRUCTURE, infrastructure, namespace, &mut errors);
     let machine_template = machine_template::check(spec.machine_template.as_ref(), &mut errors);
     let commands = spec.kill_if_commands.as_deref().unwrap_or_default();
     let kill_if_commands = kill_if_commands::check(commands, &mut errors);
@@ -134,15 +186,32 @@ impl SpecErrors {
     }
 }
 
+/// How many errors a message lists. A spec can have hundreds, each with a text of the user.
+const MAX_DISPLAYED: usize = 10;
+/// Limit of one error in a message, in bytes.
+const MAX_ERROR_LEN: usize = 600;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_ERROR_LEN {
+        text.truncate(text.floor_char_boundary(MAX_ERROR_LEN));
+        text.push('…');
+    }
+    text
+}
+
 impl fmt::Display for SpecErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
+        for (index, error) in self.0.iter().take(MAX_DISPLAYED).enumerate() {
             if index > 0 {
                 f.write_str("; ")?;
             }
-            write!(f, "{error}")?;
+            f.write_str(&shortened(error.to_string()))?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MAX_DISPLAYED) {
+            0 => Ok(()),
+            1 => f.write_str("; and 1 more error"),
+            more => write!(f, "; and {more} more errors"),
+        }
     }
 }
 
@@ -184,6 +253,12 @@ impl ErrorList {
     fn add(&mut self, field: impl Into<String>, rule: impl Into<String>, detail: Option<String>) {
         let enforced_by = EnforcedBy::Policy;
         self.0.push(SpecError { field: field.into(), rule: rule.into(), detail, enforced_by });
+    }
+
+    /// Adds an error that only the controller detects.
+    fn add_for_controller(&mut self, field: String, rule: &str, detail: String) {
+        let enforced_by = EnforcedBy::Controller;
+        self.0.push(SpecError { field, rule: rule.to_owned(), detail: Some(detail), enforced_by });
     }
 
     /// Returns the current number of errors, to be passed to [`Self::none_since`].

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use fivespot_planner::children::ChildNames;
 use kube::ResourceExt as _;
-use kube::api::ApiResource;
 use parking_lot::Mutex;
 
-use super::types::Machine;
+use super::types::{Machine, SharedResource};
 use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::workqueue::Key;
 
@@ -24,7 +23,7 @@ pub(crate) struct MachineIndex {
 type Claim = (String, String, String);
 
 impl MachineIndex {
-    pub(crate) fn new(kind: ApiResource) -> Self {
+    pub(crate) fn new(kind: SharedResource) -> Self {
         MachineIndex { cache: Cache::reporting_own_writes(kind), claims: Mutex::default(), owners: Mutex::default() }
     }
 
@@ -39,13 +38,11 @@ impl MachineIndex {
     }
 
     /// Applies a Machine that was just read or created.
-    pub(crate) fn apply_read(&self, mut machine: Machine) {
-        machine.trim();
+    pub(crate) fn apply_read(&self, machine: Machine) {
         self.update_claims(&self.cache.apply_read(machine));
     }
 
-    pub(crate) fn apply_write_response(&self, mut machine: Machine) {
-        machine.trim();
+    pub(crate) fn apply_write_response(&self, machine: Machine) {
         self.update_claims(&self.cache.apply_write_response(machine));
     }
 

@@ -7,5 +7,6 @@ mod types;
 pub(crate) use discovery::{DiscoveryError, KindResolver, served_api};
 pub(crate) use machines::MachineIndex;
 pub(crate) use types::{
-    Cluster, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, ServedApi, adopted_by, is_owned_by,
+    Child, Cluster, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, ProviderObjectMeta, ServedApi,
+    SharedResource,
 };

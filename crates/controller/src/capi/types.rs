@@ -1,13 +1,23 @@
 //! The fields of Cluster API objects that the controller reads, in either version of Cluster API.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
+use fivespot_api::keys;
 use fivespot_planner::children::MachineVersion;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use fivespot_planner::observed::Exclusions;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::api::{ApiResource, GroupVersionKind};
 use kube::core::DynamicResourceScope;
-use kube::{Resource, ResourceExt as _};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use crate::object::fields::{Fields, Reading, split};
+use crate::runtime::request::truncate;
 
 pub(crate) const GROUP: &str = "cluster.x-k8s.io";
 /// Annotation of a Machine: Cluster API does not drain the Node before it deletes the Machine.
@@ -19,189 +29,278 @@ pub(crate) const EXCLUDE_VOLUME_DETACH: &str = "machine.cluster.x-k8s.io/exclude
 #[derive(Clone, Debug)]
 pub(crate) struct ServedApi {
     pub(crate) version: MachineVersion,
-    pub(crate) machines: ApiResource,
-    pub(crate) clusters: ApiResource,
+    pub(crate) machines: SharedResource,
+    pub(crate) clusters: SharedResource,
+}
+
+/// An API resource that is shared by the keys of a cache: each of them has one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SharedResource(Arc<ApiResource>);
+
+impl Deref for SharedResource {
+    type Target = ApiResource;
+
+    fn deref(&self) -> &ApiResource {
+        &self.0
+    }
 }
 
 impl ServedApi {
     pub(crate) fn new(version: MachineVersion) -> Self {
         let resource = |kind: &str, plural: &str| {
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version.as_str(), kind), plural)
+            let kind = GroupVersionKind::gvk(GROUP, version.as_str(), kind);
+            SharedResource(Arc::new(ApiResource::from_gvk_with_plural(&kind, plural)))
         };
         ServedApi { version, machines: resource("Machine", "machines"), clusters: resource("Cluster", "clusters") }
     }
 }
 
 /// A Machine. Both versions of Cluster API have these fields in the same places, except for the failure.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+///
+/// Tenants write Machines and Clusters too. Each is decoded by itself and field by field, and only what is used is kept, in
+/// bounded length, so that no object can fail the watch that all share or fill the cache.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Machine {
-    #[serde(default)]
+    /// Without annotations and owners.
     pub(crate) metadata: ObjectMeta,
-    #[serde(default)]
+    pub(crate) ownership: Ownership,
+    pub(crate) exclusions: Exclusions,
     pub(crate) spec: MachineSpec,
-    #[serde(default)]
     pub(crate) status: MachineStatus,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MachineSpec {
-    #[serde(default)]
     pub(crate) cluster_name: String,
-    #[serde(default, rename = "providerID")]
     pub(crate) provider_id: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MachineStatus {
-    #[serde(default)]
     pub(crate) phase: Option<String>,
-    #[serde(default)]
-    pub(crate) node_ref: Option<NodeRef>,
-    #[serde(default)]
-    pub(crate) conditions: Vec<MachineCondition>,
-    #[serde(default)]
+    /// Name in `nodeRef`.
+    pub(crate) node_name: Option<String>,
     pub(crate) failure_reason: Option<String>,
-    #[serde(default)]
     pub(crate) failure_message: Option<String>,
-    #[serde(default)]
-    pub(crate) deprecated: Option<DeprecatedStatus>,
+    /// The message of the condition by which a `MachineHealthCheck` asks the owner to replace the Machine.
+    pub(crate) remediation: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct NodeRef {
+#[derive(Deserialize)]
+struct MachineCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
     #[serde(default)]
-    pub(crate) name: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct MachineCondition {
-    #[serde(default, rename = "type")]
-    pub(crate) type_: String,
-    #[serde(default)]
-    pub(crate) status: String,
-    #[serde(default)]
-    pub(crate) message: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct DeprecatedStatus {
-    #[serde(default)]
-    pub(crate) v1beta1: Option<DeprecatedFailure>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DeprecatedFailure {
-    #[serde(default)]
-    pub(crate) failure_reason: Option<String>,
-    #[serde(default)]
-    pub(crate) failure_message: Option<String>,
+    message: String,
 }
 
 /// The condition by which a `MachineHealthCheck` asks the owner of a Machine to replace it.
 const OWNER_REMEDIATED: &str = "OwnerRemediated";
 
 impl Machine {
-    /// Drops fields that are never read, so that a cache of ten thousand Machines stays small.
-    pub(crate) fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.status.conditions.retain(|condition| condition.type_ == OWNER_REMEDIATED);
-    }
-
     /// Name of the Node in `status.nodeRef`.
     pub(crate) fn node_name(&self) -> Option<String> {
-        self.status.node_ref.as_ref().map(|node| node.name.clone()).filter(|name| !name.is_empty())
+        self.status.node_name.clone()
     }
 
     /// Why the Machine has to be replaced, if it has to.
     pub(crate) fn failure(&self) -> Option<String> {
         let status = &self.status;
-        let deprecated = status.deprecated.as_ref().and_then(|it| it.v1beta1.as_ref());
-        let reason = status.failure_reason.as_ref().or(deprecated.and_then(|it| it.failure_reason.as_ref()));
-        let message = status.failure_message.as_ref().or(deprecated.and_then(|it| it.failure_message.as_ref()));
+        let (reason, message) = (status.failure_reason.as_ref(), status.failure_message.as_ref());
         let failed = status.phase.as_deref() == Some("Failed") || reason.is_some() || message.is_some();
         if failed {
             let cause: Vec<&str> = [reason, message].into_iter().flatten().map(String::as_str).collect();
             return Some(if cause.is_empty() { "Cluster API reports no reason".to_owned() } else { cause.join(": ") });
         }
-        let remediation = status.conditions.iter().find(|it| it.type_ == OWNER_REMEDIATED && it.status == "False")?;
-        let message = remediation.message.clone().filter(|message| !message.is_empty());
-        Some(message.unwrap_or_else(|| "a MachineHealthCheck reports it as unhealthy".to_owned()))
+        let message = status.remediation.clone()?;
+        let unknown = || "a MachineHealthCheck reports it as unhealthy".to_owned();
+        Some(Some(message).filter(|message| !message.is_empty()).unwrap_or_else(unknown))
+    }
+
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        let (root, mut reading) = (split(json)?, Reading::unlimited());
+        let ChildMetadata { metadata, ownership, exclusions } = metadata(root.get("metadata").copied());
+        let mut fields = Fields::new("spec", root.get("spec").copied(), &mut reading);
+        let spec = MachineSpec {
+            cluster_name: name(&mut fields, "clusterName").unwrap_or_default(),
+            provider_id: fields.read("providerID").filter(|it: &String| it.len() <= MAX_PROVIDER_ID_LEN),
+        };
+        let mut fields = Fields::new("status", root.get("status").copied(), &mut reading);
+        let conditions: Vec<MachineCondition> = fields.read("conditions").unwrap_or_default();
+        let remediation = conditions.into_iter().find(|it| it.type_ == OWNER_REMEDIATED && it.status == "False");
+        let failure = |fields: &mut Fields<'_, '_>| (text(fields, "failureReason"), text(fields, "failureMessage"));
+        let (reason, message) = failure(&mut fields);
+        let deprecated = failure(&mut fields.nested("deprecated").nested("v1beta1"));
+        let status = MachineStatus {
+            phase: text(&mut fields, "phase"),
+            node_name: name(&mut fields.nested("nodeRef"), "name"),
+            failure_reason: reason.or(deprecated.0),
+            failure_message: message.or(deprecated.1),
+            remediation: remediation.map(|it| truncate(&it.message)),
+        };
+        Ok(Machine { metadata, ownership, exclusions, spec, status })
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cluster {
-    #[serde(default)]
     pub(crate) metadata: ObjectMeta,
-    #[serde(default)]
     pub(crate) spec: ClusterSpec,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ClusterSpec {
-    #[serde(default)]
     pub(crate) paused: Option<bool>,
 }
 
 impl Cluster {
-    /// Drops fields that are never read.
-    pub(crate) fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.metadata.annotations = None;
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        let (root, mut reading) = (split(json)?, Reading::unlimited());
+        let paused = Fields::new("spec", root.get("spec").copied(), &mut reading).read("paused");
+        Ok(Cluster { metadata: metadata(root.get("metadata").copied()).metadata, spec: ClusterSpec { paused } })
     }
 }
 
-fn trim(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    metadata.labels = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.retain(|key, _| {
-            key.starts_with(fivespot_api::keys::GROUP) || key == EXCLUDE_NODE_DRAINING || key == EXCLUDE_VOLUME_DETACH
-        });
+/// The metadata of a bootstrap or infrastructure object. The API server sends nothing else of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProviderObjectMeta {
+    /// Without annotations and owners.
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) ownership: Ownership,
+}
+
+impl ProviderObjectMeta {
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        let ChildMetadata { metadata, ownership, .. } = metadata(split(json)?.get("metadata").copied());
+        Ok(ProviderObjectMeta { metadata, ownership })
     }
 }
 
-/// Whether a child belongs to the ScheduledMachine with this uid. Garbage collection can remove the ownerRef, so the
-/// annotation proves it too.
-pub(crate) fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
-    let annotated = metadata.annotations.as_ref().and_then(|it| it.get(fivespot_api::keys::OWNER_UID_ANNOTATION));
-    let referred = metadata.owner_references.iter().flatten().any(|it| it.uid == uid);
-    referred || annotated.is_some_and(|it| it == uid)
+/// A child of a ScheduledMachine.
+pub(crate) trait Child: Resource {
+    fn ownership(&self) -> &Ownership;
 }
 
-/// The uid of the Machine that is the controller owner of a provider object.
-pub(crate) fn adopted_by(object: &DynamicObject) -> Option<String> {
-    let owners = object.owner_references();
-    owners.iter().find(|it| it.controller == Some(true) && it.kind == "Machine").map(|it| it.uid.clone())
+/// Whose child an object is, and what it was created from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Ownership {
+    /// Uids of ScheduledMachines, from ownerReferences and from the annotation.
+    uids: Vec<Box<str>>,
+    /// Kind and uid of the owner that is the controller.
+    controller: Option<(Box<str>, Box<str>)>,
+    pub(crate) fingerprint: Option<String>,
+}
+
+impl Ownership {
+    /// Whether the child belongs to the ScheduledMachine with this uid. Garbage collection can remove the ownerRef, so the
+    /// annotation proves it too.
+    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
+        self.uids.iter().any(|it| &**it == uid)
+    }
+
+    /// Kind of the owner that is the controller.
+    pub(crate) fn controller_kind(&self) -> Option<&str> {
+        self.controller.as_ref().map(|(kind, _)| &**kind)
+    }
+
+    /// The uid of the Machine that is the controller owner of a provider object.
+    pub(crate) fn adopted_by(&self) -> Option<String> {
+        self.controller.as_ref().filter(|(kind, _)| &**kind == "Machine").map(|(_, uid)| uid.to_string())
+    }
+}
+
+struct ChildMetadata {
+    metadata: ObjectMeta,
+    ownership: Ownership,
+    exclusions: Exclusions,
+}
+
+/// A longer uid or hash is none that the controller wrote.
+const MAX_ANNOTATION_LEN: usize = 256;
+/// A longer providerID identifies no Node.
+const MAX_PROVIDER_ID_LEN: usize = 1024;
+const MAX_NAME_LEN: usize = 253;
+/// ScheduledMachines among the owners that are kept.
+const MAX_OWNERS: usize = 16;
+
+fn name(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
+    fields.read(field).filter(|name: &String| !name.is_empty() && name.len() <= MAX_NAME_LEN)
+}
+
+fn text(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
+    fields.read(field).map(|text: String| truncate(&text))
+}
+
+/// The metadata that the controller uses. `managedFields` are never read: a tenant can nest them as deep as the API server
+/// accepts.
+fn metadata(json: Option<&RawValue>) -> ChildMetadata {
+    let mut reading = Reading::unlimited();
+    let mut fields = Fields::new("metadata", json, &mut reading);
+    let mut annotations: BTreeMap<String, String> = fields.read("annotations").unwrap_or_default();
+    let exclusions = Exclusions {
+        node_drain: annotations.contains_key(EXCLUDE_NODE_DRAINING),
+        volume_detach: annotations.contains_key(EXCLUDE_VOLUME_DETACH),
+    };
+    let mut annotation = |key: &str| annotations.remove(key).filter(|it| it.len() <= MAX_ANNOTATION_LEN);
+    let owners: Vec<OwnerReference> = fields.read("ownerReferences").unwrap_or_default();
+    let controller = owners.iter().find(|it| it.controller == Some(true));
+    let scheduled_machines = owners.iter().filter(|it| it.kind == "ScheduledMachine").map(|it| it.uid.clone());
+    let uids = annotation(keys::OWNER_UID_ANNOTATION).into_iter().chain(scheduled_machines.take(MAX_OWNERS));
+    let ownership = Ownership {
+        uids: uids.map(String::into_boxed_str).collect(),
+        controller: controller.map(|it| (it.kind.as_str().into(), it.uid.as_str().into())),
+        fingerprint: annotation(keys::SPEC_HASH_ANNOTATION),
+    };
+    let deleted = fields.take("deletionTimestamp");
+    let metadata = ObjectMeta {
+        name: fields.read("name"),
+        namespace: fields.read("namespace"),
+        uid: fields.read("uid"),
+        resource_version: fields.read("resourceVersion"),
+        creation_timestamp: fields.read("creationTimestamp"),
+        // Only whether it is set matters.
+        deletion_timestamp: deleted.map(|json| serde_json::from_str(json.get()).unwrap_or(Time(Timestamp::UNIX_EPOCH))),
+        ..ObjectMeta::default()
+    };
+    ChildMetadata { metadata, ownership, exclusions }
 }
 
 macro_rules! resource {
-    ($type:ty) => {
+    ($type:ty, $dynamic_type:ty, metadata_api: $metadata_api:literal) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let json = Box::<RawValue>::deserialize(deserializer)?;
+                Self::decode(json.get()).map_err(de::Error::custom)
+            }
+        }
+
         impl Resource for $type {
-            type DynamicType = ApiResource;
+            type DynamicType = $dynamic_type;
             type Scope = DynamicResourceScope;
 
-            fn kind(of: &ApiResource) -> Cow<'_, str> {
+            fn kind(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.kind)
             }
 
-            fn group(of: &ApiResource) -> Cow<'_, str> {
+            fn group(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.group)
             }
 
-            fn version(of: &ApiResource) -> Cow<'_, str> {
+            fn version(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.version)
             }
 
-            fn api_version(of: &ApiResource) -> Cow<'_, str> {
+            fn api_version(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.api_version)
             }
 
-            fn plural(of: &ApiResource) -> Cow<'_, str> {
+            fn plural(of: &$dynamic_type) -> Cow<'_, str> {
                 Cow::Borrowed(&of.plural)
+            }
+
+            fn metadata_api() -> bool {
+                $metadata_api
             }
 
             fn meta(&self) -> &ObjectMeta {
@@ -215,5 +314,18 @@ macro_rules! resource {
     };
 }
 
-resource!(Machine);
-resource!(Cluster);
+resource!(Machine, SharedResource, metadata_api: false);
+resource!(Cluster, SharedResource, metadata_api: false);
+resource!(ProviderObjectMeta, ApiResource, metadata_api: true);
+
+impl Child for Machine {
+    fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+}
+
+impl Child for ProviderObjectMeta {
+    fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+}

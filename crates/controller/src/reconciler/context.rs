@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fivespot_api::{Phase, ScheduledMachine};
+use fivespot_api::Phase;
 use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
 use crate::clusters::{WorkloadClusters, has_reclaim_request};
+use crate::object::StoredObject;
 use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::metrics::Metrics;
@@ -22,7 +23,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) served: ServedApi,
     pub(crate) kinds: KindResolver,
-    pub(crate) objects: Cache<ScheduledMachine>,
+    pub(crate) objects: Cache<StoredObject>,
     pub(crate) machines: MachineIndex,
     pub(crate) clusters: Cache<Cluster>,
     pub(crate) workload_clusters: WorkloadClusters,
@@ -33,10 +34,15 @@ pub(crate) struct Context {
     uncertain: Mutex<HashSet<Key>>,
     /// One permit for each write that may be in flight.
     pub(crate) writes: Arc<Semaphore>,
+    /// One permit for each read or write of a large ScheduledMachine: the response is as large as the object.
+    pub(super) large_objects: Semaphore,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: CancellationToken,
 }
+
+/// How many large ScheduledMachines are read or written at the same time.
+const CONCURRENT_LARGE_OBJECTS: usize = 4;
 
 /// The parts of a [`Context`] that its creator provides.
 pub(crate) struct ContextDeps {
@@ -65,6 +71,7 @@ impl Context {
             retries: Mutex::default(),
             uncertain: Mutex::default(),
             writes,
+            large_objects: Semaphore::new(CONCURRENT_LARGE_OBJECTS),
             events,
             metrics,
             shutdown,
@@ -106,30 +113,27 @@ impl Context {
     }
 
     /// Updates the metric of objects by phase.
-    pub(crate) fn count_phase(&self, event: &CacheEvent<ScheduledMachine>) {
-        let phase = |object: &ScheduledMachine| object.status.as_ref().and_then(|status| status.phase);
+    pub(crate) fn count_phase(&self, event: &CacheEvent<StoredObject>) {
         match event {
             CacheEvent::Unchanged | CacheEvent::Deleted { was_cached: false, .. } => {}
             CacheEvent::Applied { before, after } => {
-                self.metrics.move_phase(before.as_deref().and_then(phase), phase(after));
+                self.metrics.move_phase(before.as_deref().and_then(StoredObject::phase), after.phase());
             }
-            CacheEvent::Deleted { object, was_cached: true } => self.metrics.move_phase(phase(object), None),
+            CacheEvent::Deleted { object, was_cached: true } => self.metrics.move_phase(object.phase(), None),
             CacheEvent::Resynced => {
-                self.metrics.recount_phases(self.objects.all().iter().filter_map(|object| phase(object)));
+                self.metrics.recount_phases(self.objects.all().iter().filter_map(|object| object.phase()));
             }
         }
     }
 
     /// Whether an owner or an administrator waits for the machine to be removed. Urgency decides the order of reconciles and
     /// how soon one is retried, never what it does.
-    pub(crate) fn is_urgent(&self, key: &Key, object: &ScheduledMachine) -> bool {
-        let status = object.status.as_ref();
-        let killed = object.spec.kill_switch && status.and_then(|status| status.phase) != Some(Phase::Terminated);
-        let reclaiming = status.and_then(|status| status.reclaim.as_ref()).is_some_and(|reclaim| reclaim.in_progress);
-        killed || reclaiming || self.is_reclaim_requested(key, object).unwrap_or_default()
+    pub(crate) fn is_urgent(&self, key: &Key, object: &StoredObject) -> bool {
+        let killed = object.spec.kill_switch && object.phase() != Some(Phase::Terminated);
+        killed || object.is_reclaim_in_progress() || self.is_reclaim_requested(key, object).unwrap_or_default()
     }
 
-    fn is_reclaim_requested(&self, key: &Key, object: &ScheduledMachine) -> Option<bool> {
+    fn is_reclaim_requested(&self, key: &Key, object: &StoredObject) -> Option<bool> {
         object.spec.kill_if_commands.as_ref().filter(|commands| !commands.is_empty())?;
         let node_name = self.machines.get(key)?.node_name()?;
         let node = self.workload_clusters.client_for(key)?.cached_node(&node_name)?;

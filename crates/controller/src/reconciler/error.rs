@@ -32,6 +32,9 @@ pub(crate) enum ReconcileError {
     #[error("{object} no longer exists")]
     Deleted { object: String },
 
+    #[error("{object} was changed since the decision")]
+    ObjectChanged { object: String },
+
     #[error("cannot {operation}: conflict with other clients after {attempts} attempts")]
     RepeatedConflict { operation: Operation, attempts: u32 },
 
@@ -100,6 +103,7 @@ impl ReconcileError {
             E::Request(error) => Some(error.class()),
             E::StillDeleting { .. }
             | E::Deleted { .. }
+            | E::ObjectChanged { .. }
             | E::RepeatedConflict { .. }
             | E::AgentConfigNotCached { .. }
             | E::NothingToCreate => Some(FailureClass::Conflict),

@@ -1,8 +1,8 @@
 //! One reconcile of one ScheduledMachine: validate, observe, decide, execute, report.
 //!
 //! All decisions are made in `fivespot-planner`, which has no client. Everything that a decision depends on is read in
-//! [`observe`]. All writes are in [`execute`] and [`status`]. A write reads only what it needs itself: the kind that it
-//! creates, the object that it conflicts with, the pods that a force removal deletes.
+//! [`observe`]. All writes are in [`execute`] and [`status`]. A write reads only what it needs itself: the inline specs and
+//! the kind that it creates, the object that it conflicts with, the pods that a force removal deletes.
 //! [`triggers`] says which watch event reconciles which object.
 
 mod context;
@@ -15,20 +15,21 @@ mod write;
 
 use std::time::Duration;
 
-use fivespot_api::ScheduledMachine;
+use fivespot_planner::children::InlineSpecs;
 use fivespot_planner::decide::decide;
 use fivespot_planner::input::{DecisionInput, RequestedState};
 use fivespot_planner::observed::Observed;
 use fivespot_planner::plan::{Decision, Plan, Step};
 use fivespot_planner::retry::{FailureClass, MAX_FORCE_REMOVAL_BACKOFF, RetryDecision, RetryState};
 use fivespot_planner::status::Outcome;
-use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
+use fivespot_validation::validate::{SpecErrors, ValidSpec};
 use jiff::Timestamp;
 use tracing::{debug, field, warn};
 
 pub(crate) use context::{Context, ContextDeps};
 pub(crate) use error::ReconcileError;
 
+use crate::object::StoredObject;
 use crate::runtime::workqueue::Key;
 
 /// Limit of a requeue, so that a stepped clock or a suspended host is noticed.
@@ -55,7 +56,9 @@ struct Scope<'a> {
     key: &'a Key,
     /// The object that the decision is made from, or the result of the last write to it in this reconcile. Every write to it
     /// carries its `resourceVersion`, so a concurrent edit wins.
-    object: ScheduledMachine,
+    object: StoredObject,
+    /// The inline specs of `object`, if a write in this reconcile returned them.
+    inline_specs: Option<InlineSpecs>,
     requested: RequestedState,
     spec: Result<ValidSpec, SpecErrors>,
     observed: Observed,
@@ -125,15 +128,16 @@ async fn try_reconcile<'a>(
     tracing::Span::current().record("generation", object.metadata.generation);
     let Attempt { retry, scope, plan } = attempt;
     let now = Timestamp::now();
-    let spec = validate(&object.spec, &key.namespace, Standard::Stored);
+    let spec = object.validate(&key.namespace);
     context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
     let observed = observe::from_caches(context, key, &object, spec.as_ref().ok());
     retry.observe_generation(object.metadata.generation);
     let scope = scope.insert(Scope {
         context,
         key,
-        requested: RequestedState::of(&object),
-        object: ScheduledMachine::clone(&object),
+        requested: object.requested(),
+        object: StoredObject::clone(&object),
+        inline_specs: None,
         spec,
         observed,
         now,

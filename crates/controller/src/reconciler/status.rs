@@ -38,7 +38,7 @@ pub(super) async fn report(
         if let Some(at) = store_report(scope, &plan.status, retry).await? {
             return Ok(Some(at));
         }
-    } else if scope.object.status.as_ref().is_some_and(is_reclaiming) {
+    } else if scope.object.is_reclaim_in_progress() {
         scope.context.metrics.record_reclaim("completed");
     }
     publish_stored(scope, plan);
@@ -114,12 +114,13 @@ fn fingerprint(status: &ScheduledMachineStatus) -> u64 {
 struct StatusChange {
     before: ScheduledMachineStatus,
     after: ScheduledMachineStatus,
-    patch: Value,
+    /// `None` if only fields that cannot be read have to be removed.
+    patch: Option<Value>,
 }
 
 /// What has to be written; `None` if the status is up to date.
 fn change(scope: &Scope<'_>, desired: &DesiredStatus) -> Option<StatusChange> {
-    let before = scope.object.status.clone().unwrap_or_default();
+    let before = scope.object.status();
     let context = StatusContext {
         name: &scope.key.name,
         namespace: &scope.key.namespace,
@@ -128,8 +129,9 @@ fn change(scope: &Scope<'_>, desired: &DesiredStatus) -> Option<StatusChange> {
         previous: &before,
     };
     let after = compute(context, &scope.input(), desired, &scope.outcome);
-    let patch = merge_patch(&value(&before), &value(&after))?;
-    Some(StatusChange { before, after, patch })
+    let patch = merge_patch(&value(&before), &value(&after));
+    let is_changed = patch.is_some() || !scope.object.unreadable_status.is_empty();
+    is_changed.then_some(StatusChange { before, after, patch })
 }
 
 /// Writes the status, unless it is up to date.
@@ -142,9 +144,23 @@ pub(super) async fn store(scope: &mut Scope<'_>, desired: &DesiredStatus) -> Res
 
 async fn write(scope: &mut Scope<'_>, change: StatusChange) -> Result<(), ReconcileError> {
     let StatusChange { before, after, patch } = change;
-    patch_status(scope, patch).await?;
-    report_transition(scope, &before, &after);
+    remove_unreadable_fields(scope).await?;
+    if let Some(patch) = patch {
+        patch_status(scope, patch).await?;
+        report_transition(scope, &before, &after);
+    }
     Ok(())
+}
+
+/// Removes what cannot be read: a merge patch would keep parts of it.
+async fn remove_unreadable_fields(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
+    let unreadable = &scope.object.unreadable_status;
+    if unreadable.is_empty() {
+        return Ok(());
+    }
+    warn!(fields = unreadable.join(", "), "Removing fields of the status that cannot be read");
+    let patch = unreadable.iter().map(|field| (field.clone(), Value::Null)).collect();
+    patch_status(scope, patch).await
 }
 
 /// Sends the patch, with the `resourceVersion` that the decision was based on.
@@ -152,7 +168,7 @@ async fn patch_status(scope: &mut Scope<'_>, patch: Value) -> Result<(), Reconci
     let operation = Operation::new("patch", format!("status of ScheduledMachine {}", scope.key));
     let (api, patch) = (scope.api(), scope.with_resource_version(json!({ "status": patch })));
     let (params, patch) = (patch_params(), Patch::Merge(&patch));
-    let result = scope.write(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
+    let result = scope.request_object(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
     scope.apply_response(result)?;
     debug!("Patched status");
     Ok(())

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use fivespot_api::ScheduledMachine;
-use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Api, Resource, ResourceExt as _};
 
 use super::context::Context;
-use crate::capi::{Cluster, Machine};
+use crate::capi::{Cluster, Machine, SharedResource};
+use crate::object::StoredObject;
 use crate::runtime::cache::{CacheEvent, is_unchanged};
 use crate::runtime::watches::{NotServed, watch};
 use crate::runtime::workqueue::Key;
@@ -17,7 +16,7 @@ use crate::runtime::workqueue::Key;
 /// Watches ScheduledMachines, Machines and Clusters. Returns only if one of these kinds is no longer served.
 pub(crate) async fn watch_all(context: Arc<Context>, namespace: Option<String>) -> NotServed {
     let objects = match &namespace {
-        Some(namespace) => Api::<ScheduledMachine>::namespaced(context.client.clone(), namespace),
+        Some(namespace) => Api::<StoredObject>::namespaced(context.client.clone(), namespace),
         None => Api::all(context.client.clone()),
     };
     let machines = dynamic_api::<Machine>(&context, namespace.as_deref(), &context.served.machines);
@@ -29,9 +28,9 @@ pub(crate) async fn watch_all(context: Arc<Context>, namespace: Option<String>) 
     }
 }
 
-fn dynamic_api<K>(context: &Context, namespace: Option<&str>, resource: &ApiResource) -> Api<K>
+fn dynamic_api<K>(context: &Context, namespace: Option<&str>, resource: &SharedResource) -> Api<K>
 where
-    K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    K: Resource<DynamicType = SharedResource, Scope = DynamicResourceScope>,
 {
     match namespace {
         Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, resource),
@@ -39,8 +38,8 @@ where
     }
 }
 
-fn on_scheduled_machine(context: &Context, event: Event<ScheduledMachine>) {
-    let event = context.objects.apply_watch_event(event.modify(|object| object.metadata.managed_fields = None));
+fn on_scheduled_machine(context: &Context, event: Event<StoredObject>) {
+    let event = context.objects.apply_watch_event(event);
     context.count_phase(&event);
     match event {
         CacheEvent::Unchanged => {}
@@ -61,7 +60,7 @@ fn on_scheduled_machine(context: &Context, event: Event<ScheduledMachine>) {
 }
 
 fn on_machine(context: &Context, event: Event<Machine>) {
-    let event = context.machines.cache.apply_watch_event(event.modify(Machine::trim));
+    let event = context.machines.cache.apply_watch_event(event);
     // A Node that two Machines claim belongs to neither, so a change of the claims concerns both.
     let before = context.machines.claimants(&event);
     context.machines.update_claims(&event);
@@ -86,7 +85,7 @@ fn on_machine(context: &Context, event: Event<Machine>) {
 }
 
 fn on_cluster(context: &Context, event: Event<Cluster>) {
-    let (namespace, name) = match context.clusters.apply_watch_event(event.modify(Cluster::trim)) {
+    let (namespace, name) = match context.clusters.apply_watch_event(event) {
         CacheEvent::Unchanged => return,
         CacheEvent::Applied { before: Some(before), after } if is_unchanged(before.as_ref(), &after) => return,
         CacheEvent::Applied { after, .. } => (after.namespace(), after.name_any()),

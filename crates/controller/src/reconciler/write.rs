@@ -1,6 +1,6 @@
 //! Sending writes: permits, shutdown, preconditions, and what becomes of the response.
 
-use fivespot_api::{ScheduledMachine, keys};
+use fivespot_api::keys;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use super::Scope;
 use super::error::ReconcileError;
 use crate::clusters::WorkloadClient;
+use crate::object::{ReceivedObject, StoredObject};
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+
+/// A valid object is smaller: each of its two inline specs has at most 64 KiB.
+const LARGE_OBJECT: usize = 256 * 1024;
 
 impl Scope<'_> {
     /// Sends a write to the management cluster when a permit is free, unless the controller is shutting down.
@@ -50,6 +54,21 @@ impl Scope<'_> {
         Ok(client.send_one_of_many(operation, request).await?)
     }
 
+    /// Sends a request whose response is the ScheduledMachine. Few responses of large objects are held at the same time;
+    /// other objects do not wait for them.
+    pub(super) async fn request_object(
+        &self,
+        operation: Operation,
+        request: impl Future<Output = Result<ReceivedObject, kube::Error>>,
+    ) -> Result<ReceivedObject, ReconcileError> {
+        let large_objects = &self.context.large_objects;
+        let _permit = match self.object.size > LARGE_OBJECT {
+            true => Some(large_objects.acquire().await.map_err(|_| ReconcileError::ShuttingDown)?),
+            false => None,
+        };
+        self.write(operation, request).await
+    }
+
     pub(super) fn with_resource_version(&self, mut patch: Value) -> Value {
         patch["metadata"]["resourceVersion"] = json!(self.object.resource_version());
         patch
@@ -59,7 +78,7 @@ impl Scope<'_> {
     /// decision from the state before the write could act on an intent that has been dropped.
     pub(super) fn apply_response(
         &mut self,
-        result: Result<ScheduledMachine, ReconcileError>,
+        result: Result<ReceivedObject, ReconcileError>,
     ) -> Result<(), ReconcileError> {
         let applied = match result {
             Ok(object) => {
@@ -78,19 +97,20 @@ impl Scope<'_> {
         applied
     }
 
-    fn apply_written(&mut self, mut object: ScheduledMachine) {
-        object.metadata.managed_fields = None;
+    fn apply_written(&mut self, received: ReceivedObject) {
+        let ReceivedObject { stored, inline_specs, .. } = received;
         let objects = &self.context.objects;
-        let event = if is_deleted(&object) {
-            objects.mark_deleted(&object)
+        let event = if is_deleted(&stored) {
+            objects.mark_deleted(&stored)
         } else {
-            objects.apply_write_response(object.clone())
+            objects.apply_write_response(stored.clone())
         };
         self.context.count_phase(&event);
-        self.object = object;
+        self.object = stored;
+        self.inline_specs = inline_specs;
     }
 
-    pub(super) fn api(&self) -> Api<ScheduledMachine> {
+    pub(super) fn api(&self) -> Api<ReceivedObject> {
         Api::namespaced(self.context.client.clone(), &self.key.namespace)
     }
 }
@@ -110,6 +130,6 @@ pub(super) fn patch_params() -> PatchParams {
 }
 
 /// Whether a write removed the last finalizer of an object that is being deleted.
-fn is_deleted(object: &ScheduledMachine) -> bool {
+fn is_deleted(object: &StoredObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && object.finalizers().is_empty()
 }

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fivespot_api::ScheduledMachine;
 use fivespot_planner::children::label_value;
 use fivespot_planner::events::{Event, EventType};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -74,7 +73,7 @@ impl EventPublisher {
     }
 
     /// Queues an event about an object; `at` is the time of the transition that it reports.
-    pub(crate) fn publish(&self, object: &ScheduledMachine, event: &Event, at: Timestamp) {
+    pub(crate) fn publish(&self, object: &impl Resource<DynamicType = ()>, event: &Event, at: Timestamp) {
         let queued = QueuedEvent { event: self.kube_event(object, event, at), _pending: self.pending.token() };
         if self.sender.try_send(queued).is_err() {
             let reason = event.reason.as_str();
@@ -82,7 +81,7 @@ impl EventPublisher {
         }
     }
 
-    fn kube_event(&self, object: &ScheduledMachine, event: &Event, at: Timestamp) -> KubeEvent {
+    fn kube_event(&self, object: &impl Resource<DynamicType = ()>, event: &Event, at: Timestamp) -> KubeEvent {
         let type_ = match event.reason.event_type() {
             EventType::Normal => "Normal",
             EventType::Warning => "Warning",
@@ -134,6 +133,7 @@ async fn create(client: &Client, event: &KubeEvent) {
 
 #[cfg(test)]
 mod tests {
+    use fivespot_api::ScheduledMachine;
     use fivespot_planner::events::Reason;
     use futures::FutureExt as _;
     use kube::Config;

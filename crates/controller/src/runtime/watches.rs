@@ -12,12 +12,16 @@ use crate::runtime::request::{describe, truncate};
 /// The API server does not serve this kind (any more).
 pub(crate) struct NotServed(pub(crate) &'static str);
 
+/// Objects per page of a list. A page is held in memory as a whole, and each of its objects can have 1.5 MB.
+const PAGE_SIZE: u32 = 20;
+
 /// Watches all objects of one kind until the API server no longer serves it. Every other failure is retried.
 pub(crate) async fn watch<K>(kind: &'static str, api: Api<K>, handle: impl Fn(Event<K>)) -> NotServed
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let mut stream = Box::pin(watcher::watcher(api, watcher::Config::default()).backoff(Backoff::watch()));
+    let config = watcher::Config::default().page_size(PAGE_SIZE);
+    let mut stream = Box::pin(watcher::watcher(api, config).backoff(Backoff::watch()));
     loop {
         match stream.next().await {
             Some(Ok(event)) => handle(event),

@@ -7,7 +7,7 @@
 mod machine;
 mod names;
 
-use fivespot_api::keys;
+use fivespot_api::{ScheduledMachineSpec, keys};
 use serde_json::{Map, Value, json};
 
 use crate::observed::{DesiredChildren, Ref, Refs};
@@ -36,20 +36,33 @@ pub struct Children {
     pub machine: Value,
 }
 
+/// The specs of the provider objects. A [`ValidSpec`] has only their digests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InlineSpecs {
+    pub bootstrap: Map<String, Value>,
+    pub infrastructure: Map<String, Value>,
+}
+
+impl From<ScheduledMachineSpec> for InlineSpecs {
+    fn from(spec: ScheduledMachineSpec) -> Self {
+        InlineSpecs { bootstrap: spec.bootstrap_spec.spec, infrastructure: spec.infrastructure_spec.spec }
+    }
+}
+
 /// Builds the manifests, the Machine in the API version that the cluster serves.
-pub fn build(owner: Owner<'_>, spec: &ValidSpec, version: MachineVersion) -> Children {
+pub fn build(owner: Owner<'_>, spec: &ValidSpec, inline: &InlineSpecs, version: MachineVersion) -> Children {
     let names = ChildNames::of(owner.name);
-    let provider_object = |object: &ProviderObject, name: &str| {
+    let provider_object = |object: &ProviderObject, inline: &Map<String, Value>, name: &str| {
         json!({
             "apiVersion": format!("{}/{}", object.group, object.version),
             "kind": object.kind,
             "metadata": metadata(owner, spec, name),
-            "spec": object.spec,
+            "spec": inline,
         })
     };
     Children {
-        bootstrap: provider_object(&spec.bootstrap, &names.bootstrap),
-        infrastructure: provider_object(&spec.infrastructure, &names.infrastructure),
+        bootstrap: provider_object(&spec.bootstrap, &inline.bootstrap, &names.bootstrap),
+        infrastructure: provider_object(&spec.infrastructure, &inline.infrastructure, &names.infrastructure),
         machine: json!({
             "apiVersion": version.api_version(),
             "kind": "Machine",
@@ -79,7 +92,7 @@ pub fn desired(name: &str, spec: &ValidSpec) -> DesiredChildren {
 
 /// Hash of everything that goes into the children, independent of the API version in which they are written.
 fn fingerprint(spec: &ValidSpec) -> String {
-    let parts = |object: &ProviderObject| json!([object.group, object.version, object.kind, object.spec]);
+    let parts = |object: &ProviderObject| json!([object.group, object.version, object.kind, object.spec_digest]);
     let all = json!([
         parts(&spec.bootstrap),
         parts(&spec.infrastructure),

@@ -5,7 +5,7 @@ mod messages;
 mod rejected_pods;
 mod transitions;
 
-use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, set};
+use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, Stalled, bounded, set};
 use fivespot_api::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus, keys};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -97,16 +97,22 @@ pub fn compute(
     let is_same_machine = is_same_machine(input, previous);
     let keep_node = is_same_machine && observed.node == Node::Connecting && !is_failed(input);
     let keep_health = is_same_machine && desired.connecting && previous.phase == Some(desired.phase);
-    let message = messages::message(desired, input, outcome);
+    let message = bounded(messages::message(desired, input, outcome));
     let node_ref = node_ref(input, previous);
     let taints = outcome.taints.clone().or_else(|| desired.taints.clone());
     let desired_taints = || input.spec.map_or_else(|_| Vec::new(), |spec| spec.node_taints.clone());
     let taints = taints.or_else(|| node_ref.is_none().then(|| taints::no_node(&desired_taints())));
+    let stalled = input.spec.err().filter(|_| desired.ready == Ready::InvalidSpec);
     let mut status = ScheduledMachineStatus {
         phase: Some(desired.phase),
         message: previous.message.clone().filter(|_| keep_health).or_else(|| Some(message.clone())),
         in_schedule: schedule.map(|schedule| schedule.is_open(input.now)),
-        conditions: previous.conditions.clone(),
+        conditions: previous
+            .conditions
+            .iter()
+            .filter(|it| stalled.is_some() || it.type_ != Stalled::CONDITION)
+            .cloned()
+            .collect(),
         machine_ref: machine_ref(context, input, outcome),
         bootstrap_ref: desired.refs.as_ref().map(|refs| {
             let observed_uid = observed.bootstrap.managed().map(|child| &child.uid);
@@ -139,6 +145,9 @@ pub fn compute(
     let mut condition = |new: NewCondition| set(&mut status.conditions, new, input.now);
     if !keep_health {
         condition(NewCondition::new(desired.ready, message, context.generation));
+    }
+    if let Some(errors) = stalled {
+        condition(NewCondition::new(Stalled::InvalidSpec, errors.to_string(), context.generation));
     }
     let (scheduled, message) = messages::scheduled(input, desired);
     condition(NewCondition::new(scheduled, message, context.generation));

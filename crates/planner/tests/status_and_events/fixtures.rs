@@ -110,7 +110,7 @@ impl Desk {
             desired: spec.as_ref().ok().map(|spec| children::desired(NAME, spec)),
             ..self.observed.clone()
         };
-        let requested = RequestedState::of(&self.object);
+        let requested = RequestedState::of(&self.object.metadata, &self.object.spec);
         f(&DecisionInput { requested: &requested, spec: spec.as_ref(), observed: &observed, now: self.now })
     }
 

@@ -107,7 +107,10 @@ fn inline_object(object: &str, messages: &InlineRules) -> Vec<Rule> {
         Rule::new(messages.kind_present, format!("{kind} != ''")),
         Rule::new(
             messages.kind_allowed,
-            format!("!{kind}.endsWith('Template') && !{kind}.endsWith('Cluster') && {kind} != 'JoinTokenRequest'"),
+            format!(
+                "!{kind}.endsWith('Template') && !{kind}.endsWith('Cluster') && !{kind}.endsWith('Identity') && \
+                 {kind} != 'JoinTokenRequest'"
+            ),
         ),
         Rule::new(messages.namespace, format!("{namespace} == '' || {namespace} == request.namespace")),
         Rule::new(messages.provider_id, format!("!{}.hasValue()", field("ProviderID"))),

@@ -1,9 +1,9 @@
 //! `spec.bootstrapSpec` and `spec.infrastructureSpec`.
 
 use fivespot_api::InlineObject;
-use serde_json::{Map, Value};
 
 use super::ErrorList;
+use crate::inline_spec::{Digest, InlineSpecSummary, MAX_DEPTH, MAX_SIZE};
 use crate::rules::InlineRules;
 
 /// A bootstrap or infrastructure object of an allowed group and kind.
@@ -12,13 +12,13 @@ pub struct ProviderObject {
     pub group: String,
     pub version: String,
     pub kind: String,
-    /// The spec, as defined by the provider.
-    pub spec: Map<String, Value>,
+    /// Identifies the spec, which is read when the object is created.
+    pub spec_digest: Digest,
 }
 
 pub(super) fn check(
     rules: &InlineRules,
-    object: &InlineObject,
+    (object, spec): (&InlineObject, &InlineSpecSummary),
     namespace: &str,
     errors: &mut ErrorList,
 ) -> Option<ProviderObject> {
@@ -45,8 +45,14 @@ pub(super) fn check(
             errors.add(field("namespace"), rules.namespace, Some(format!("found {other:?}, expected {namespace:?}")));
         }
     }
-    if object.spec.contains_key("providerID") {
+    if spec.sets_provider_id {
         errors.add(field("spec.providerID"), rules.provider_id, None);
+    }
+    if spec.size > MAX_SIZE {
+        errors.add_for_controller(field("spec"), rules.size, format!("found {} bytes", spec.size));
+    }
+    if spec.depth > MAX_DEPTH {
+        errors.add_for_controller(field("spec"), rules.depth, format!("found {} levels", spec.depth));
     }
 
     let (group, version) = parts.filter(|_| errors.none_since(checkpoint))?;
@@ -54,13 +60,13 @@ pub(super) fn check(
         group: group.to_owned(),
         version: version.to_owned(),
         kind: object.kind.clone(),
-        spec: object.spec.clone(),
+        spec_digest: spec.digest,
     })
 }
 
 /// Whether objects of the kind are shared between machines or contain credentials.
 fn is_forbidden_kind(kind: &str) -> bool {
-    kind.ends_with("Template") || kind.ends_with("Cluster") || kind == "JoinTokenRequest"
+    ["Template", "Cluster", "Identity"].iter().any(|suffix| kind.ends_with(suffix)) || kind == "JoinTokenRequest"
 }
 
 /// Whether the text is a version such as `v1` or `v1beta2`. Anything else could become part of a request path.

@@ -58,8 +58,7 @@ impl Scope<'_> {
             NodeAgent { scope: self, client: &client, node }.delete().await?;
         }
         // An agent that is still running may request a machine that is shut down gracefully: that makes it faster.
-        let reclaim = self.object.status.as_ref().and_then(|status| status.reclaim.as_ref());
-        let may_be_requested = self.requested.agent_config.is_some() && !reclaim.is_some_and(|it| it.in_progress);
+        let may_be_requested = self.requested.agent_config.is_some() && !self.object.is_reclaim_in_progress();
         let patched = self
             .patch_node("unlabel", |node| {
                 let mut patch = json!({ "metadata": { "labels": { keys::RECLAIM_AGENT_LABEL: null } } });

@@ -4,12 +4,12 @@ use fivespot_planner::children::{self, Owner};
 use fivespot_planner::observed::Ref;
 use fivespot_planner::plan::Role;
 use fivespot_planner::status::CreatedMachine;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 use tracing::{debug, info};
 
-use crate::capi::{Machine, is_owned_by};
+use crate::capi::{Child, Machine, ProviderObjectMeta};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::write::{delete_uid, post_params};
@@ -17,12 +17,17 @@ use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {
     pub(super) async fn create_children(&mut self) -> Result<(), ReconcileError> {
-        let (Ok(spec), Some(desired)) = (&self.spec, &self.observed.desired) else {
+        // The response to the stored intent had the inline specs. After a restart they are read.
+        let inline_specs = match self.inline_specs.take() {
+            Some(inline_specs) => Some(inline_specs),
+            None => self.read_object().await?.inline_specs,
+        };
+        let (Ok(spec), Some(desired), Some(inline)) = (&self.spec, &self.observed.desired, &inline_specs) else {
             return Err(ReconcileError::NothingToCreate);
         };
         let uid = self.object.uid().unwrap_or_default();
         let owner = Owner { name: &self.key.name, namespace: &self.key.namespace, uid: &uid };
-        let children = children::build(owner, spec, self.context.served.version);
+        let children = children::build(owner, spec, inline, self.context.served.version);
         let refs = &desired.refs;
         // Nothing is created unless both kinds are served.
         self.context.kinds.resolve(&refs.bootstrap).await?;
@@ -46,6 +51,9 @@ impl Scope<'_> {
                 Ok(created.uid().unwrap_or_default())
             }
             Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
+                let namespace = &self.key.namespace;
+                let api: Api<ProviderObjectMeta> =
+                    Api::namespaced_with(self.context.client.clone(), namespace, &resource);
                 let existing = self.use_existing(name, api.get(&reference.name)).await?;
                 Ok(existing.uid().unwrap_or_default())
             }
@@ -62,8 +70,8 @@ impl Scope<'_> {
         let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
         let operation = Operation::new("create", format!("Machine {name}"));
         // `Machine` has only the fields that the controller reads, so the whole manifest is sent as a dynamic object.
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &self.context.served.machines);
+        let resource: &ApiResource = &self.context.served.machines;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, resource);
         let object = parse(&operation, manifest)?;
         let machine: Machine = match self.write(operation.clone(), api.create(&post_params(), &object)).await {
             Ok(created) => {
@@ -85,15 +93,15 @@ impl Scope<'_> {
     }
 
     /// Uses an object that already exists, if an earlier reconcile created it.
-    async fn use_existing<K: kube::Resource>(
+    async fn use_existing<K: Child>(
         &self,
         object: String,
         read: impl Future<Output = Result<K, kube::Error>>,
     ) -> Result<K, ReconcileError> {
         let found = self.write(Operation::new("read", &object), read).await?;
         let uid = self.object.uid().unwrap_or_default();
-        let controlled = found.owner_references().iter().any(|it| it.controller == Some(true) && it.kind != "Machine");
-        if controlled || !is_owned_by(found.meta(), &uid) {
+        let controlled = found.ownership().controller_kind().is_some_and(|kind| kind != "Machine");
+        if controlled || !found.ownership().is_owned_by(&uid) {
             return Err(ReconcileError::NameConflict { object });
         }
         if found.meta().deletion_timestamp.is_some() {

@@ -6,6 +6,7 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
+use crate::object::ReceivedObject;
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::write::patch_params;
@@ -13,7 +14,7 @@ use crate::runtime::request::Operation;
 
 impl Scope<'_> {
     pub(super) async fn add_finalizer(&mut self) -> Result<(), ReconcileError> {
-        let mut finalizers = self.object.finalizers().to_vec();
+        let mut finalizers = self.all_finalizers().await?;
         finalizers.push(keys::FINALIZER.to_owned());
         self.patch_object(json!({ "metadata": { "finalizers": finalizers } })).await?;
         debug!("Added finalizer");
@@ -21,7 +22,8 @@ impl Scope<'_> {
     }
 
     pub(super) async fn remove_finalizer(&mut self) -> Result<(), ReconcileError> {
-        let finalizers: Vec<&String> = self.object.finalizers().iter().filter(|it| *it != keys::FINALIZER).collect();
+        let mut finalizers = self.all_finalizers().await?;
+        finalizers.retain(|it| it != keys::FINALIZER);
         self.patch_object(json!({ "metadata": { "finalizers": finalizers } })).await?;
         self.finalizer_removed = true;
         info!("Removed finalizer; no child is left");
@@ -35,10 +37,30 @@ impl Scope<'_> {
         Ok(())
     }
 
+    /// The list is written as a whole, so it must not miss one. The `resourceVersion` of the write is that of the list.
+    async fn all_finalizers(&mut self) -> Result<Vec<String>, ReconcileError> {
+        if self.object.has_all_finalizers {
+            return Ok(self.object.finalizers().to_vec());
+        }
+        Ok(self.read_object().await?.finalizers)
+    }
+
+    /// Reads the object with everything that is not kept in the cache. It must be the one that the decision is based on.
+    pub(super) async fn read_object(&mut self) -> Result<ReceivedObject, ReconcileError> {
+        let operation = Operation::new("read", format!("ScheduledMachine {}", self.key));
+        let received = self.request_object(operation, self.api().get(&self.key.name)).await?;
+        if received.stored.metadata.resource_version != self.object.metadata.resource_version {
+            self.context.mark_uncertain(self.key);
+            return Err(ReconcileError::ObjectChanged { object: format!("ScheduledMachine {}", self.key) });
+        }
+        Ok(received)
+    }
+
     async fn patch_object(&mut self, patch: Value) -> Result<(), ReconcileError> {
         let operation = Operation::new("patch", format!("ScheduledMachine {}", self.key));
         let (api, patch) = (self.api(), self.with_resource_version(patch));
-        let result = self.write(operation, api.patch(&self.key.name, &patch_params(), &Patch::Merge(&patch))).await;
+        let (params, patch) = (patch_params(), Patch::Merge(&patch));
+        let result = self.request_object(operation, api.patch(&self.key.name, &params, &patch)).await;
         self.apply_response(result)
     }
 }

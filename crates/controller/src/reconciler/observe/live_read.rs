@@ -1,16 +1,15 @@
 //! Reads from API servers that a decision depends on.
 
-use fivespot_api::keys;
 use fivespot_planner::children::ChildNames;
 use fivespot_planner::drain::{self, Kubelet};
 use fivespot_planner::observed::{self, Absence, Child, Node, NodePod, Pods, ProviderChild, Ref};
 use fivespot_planner::plan::NeedsRead;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, ListParams};
 use kube::{Api, ResourceExt as _};
 
 use super::{machine_child, node};
-use crate::capi::{DiscoveryError, Machine, adopted_by, is_owned_by};
+use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta};
 use crate::clusters::WorkloadClient;
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
@@ -82,14 +81,14 @@ async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Chil
         }
     }
     let Some(object) = found? else { return Ok(Child::Absent) };
-    if !is_owned_by(&object.metadata, &scope.object.uid().unwrap_or_default()) {
+    if !object.ownership.is_owned_by(&scope.object.uid().unwrap_or_default()) {
         return Ok(Child::Unmanaged(object.uid().unwrap_or_default()));
     }
     Ok(Child::Managed(ProviderChild {
         uid: object.uid().unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        adopted_by: adopted_by(&object),
-        fingerprint: object.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
+        adopted_by: object.ownership.adopted_by(),
+        fingerprint: object.ownership.fingerprint,
     }))
 }
 
@@ -97,12 +96,11 @@ async fn get_metadata(
     scope: &Scope<'_>,
     reference: &Ref,
     resource: &ApiResource,
-) -> Result<Option<DynamicObject>, RequestError> {
-    let objects: Api<DynamicObject> =
+) -> Result<Option<ProviderObjectMeta>, RequestError> {
+    let objects: Api<ProviderObjectMeta> =
         Api::namespaced_with(scope.context.client.clone(), &scope.key.namespace, resource);
     let operation = Operation::new("read", format!("{} {}", reference.kind, reference.name));
-    let found = send(MANAGEMENT_TIMEOUT, operation, objects.get_metadata_opt(&reference.name)).await?;
-    Ok(found.map(|it| DynamicObject { metadata: it.metadata, types: None, data: serde_json::Value::Null }))
+    send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&reference.name)).await
 }
 
 /// Resolves a kind. If it is not served, there is no object of it.

@@ -5,16 +5,17 @@ mod node;
 
 use std::sync::Arc;
 
-use fivespot_api::{ScheduledMachine, keys};
+use fivespot_api::keys;
 use fivespot_planner::children;
-use fivespot_planner::observed::{self, Absence, Child, Cluster, Exclusions, MachineHealth, Observed, Pods, Stored};
+use fivespot_planner::observed::{self, Absence, Child, Cluster, MachineHealth, Observed, Pods, Stored};
 use fivespot_planner::status::stored_refs;
 use fivespot_validation::validate::ValidSpec;
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
 use super::error::ReconcileError;
-use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, is_owned_by};
+use crate::capi::Machine;
+use crate::object::StoredObject;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send, truncate};
 use crate::runtime::workqueue::Key;
 
@@ -23,15 +24,12 @@ pub(super) use node::recorded_taints;
 
 /// The latest known state of an object. After a write with an unknown outcome it is read from the API server: a cache that
 /// does not have that write yet could show an intent that has been dropped.
-pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<ScheduledMachine>>, ReconcileError> {
+pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<StoredObject>>, ReconcileError> {
     if context.is_uncertain(key) {
-        let objects: Api<ScheduledMachine> = Api::namespaced(context.client.clone(), &key.namespace);
+        let objects: Api<StoredObject> = Api::namespaced(context.client.clone(), &key.namespace);
         let operation = Operation::new("read", format!("ScheduledMachine {key}"));
         match send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&key.name)).await? {
-            Some(mut object) => {
-                object.metadata.managed_fields = None;
-                context.count_phase(&context.objects.apply_read(object));
-            }
+            Some(object) => context.count_phase(&context.objects.apply_read(object)),
             None => {
                 if let Some(cached) = context.objects.get(&key.namespace, &key.name) {
                     context.count_phase(&context.objects.mark_deleted(&cached));
@@ -44,13 +42,8 @@ pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<Sc
 }
 
 /// What the caches show of an object. Sends no request.
-pub(super) fn from_caches(
-    context: &Context,
-    key: &Key,
-    object: &ScheduledMachine,
-    spec: Option<&ValidSpec>,
-) -> Observed {
-    let status = object.status.clone().unwrap_or_default();
+pub(super) fn from_caches(context: &Context, key: &Key, object: &StoredObject, spec: Option<&ValidSpec>) -> Observed {
+    let status = object.status();
     let uid = object.uid().unwrap_or_default();
     let refs = stored_refs(&key.name, &status);
     let has_child_uids = [&status.bootstrap_ref, &status.infrastructure_ref]
@@ -102,23 +95,19 @@ fn cluster(context: &Context, namespace: &str, name: &str) -> Cluster {
 
 /// The Machine with the child's name. One that has gained a controller owner is no longer managed.
 fn machine_child(machine: &Machine, uid: &str) -> Child<observed::Machine> {
-    let controlled = machine.owner_references().iter().any(|it| it.controller == Some(true));
-    if controlled || !is_owned_by(&machine.metadata, uid) {
+    let ownership = &machine.ownership;
+    if ownership.controller_kind().is_some() || !ownership.is_owned_by(uid) {
         return Child::Unmanaged(machine.uid().unwrap_or_default());
     }
-    let has_annotation = |key: &str| machine.annotations().contains_key(key);
     Child::Managed(observed::Machine {
         name: machine.name_any(),
         uid: machine.uid().unwrap_or_default(),
         deleting: machine.metadata.deletion_timestamp.is_some(),
-        exclusions: Exclusions {
-            node_drain: has_annotation(EXCLUDE_NODE_DRAINING),
-            volume_detach: has_annotation(EXCLUDE_VOLUME_DETACH),
-        },
+        exclusions: machine.exclusions,
         health: health(machine),
         node: machine.node_name(),
         provider_id: machine.spec.provider_id.clone(),
-        fingerprint: machine.annotations().get(keys::SPEC_HASH_ANNOTATION).cloned(),
+        fingerprint: ownership.fingerprint.clone(),
         created_at: machine.creation_timestamp().map(|it| it.0),
         live: false,
     })

@@ -1,6 +1,6 @@
 //! The Node of a Machine.
 
-use fivespot_api::{NodeTaint, ScheduledMachine, keys};
+use fivespot_api::{NodeTaint, keys};
 use fivespot_planner::observed::{Absence, AgentConfig, AgentRollout, Cordon, ManagedNode, Node, ReclaimRequest};
 use fivespot_planner::taints;
 use k8s_openapi::api::core::v1;
@@ -8,11 +8,12 @@ use kube::ResourceExt as _;
 
 use crate::capi::Machine;
 use crate::clusters::{AgentConfigState, ClusterKey, NodeLookup, config_text, has_agent_label, has_reclaim_request};
+use crate::object::StoredObject;
 use crate::reconciler::context::Context;
 use crate::runtime::workqueue::Key;
 
 /// The Node of the Machine, as the cache of its workload cluster shows it.
-pub(super) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, machine: Option<&Machine>) -> Node {
+pub(super) fn observe(context: &Context, key: &Key, object: &StoredObject, machine: Option<&Machine>) -> Node {
     let Some((machine, name)) = machine.and_then(|machine| Some((machine, machine.node_name()?))) else {
         context.workload_clusters.release(key);
         return Node::Absent(Absence::NotJoined);
@@ -37,7 +38,7 @@ pub(super) fn observe(context: &Context, key: &Key, object: &ScheduledMachine, m
 pub(super) fn identify(
     context: &Context,
     key: &Key,
-    object: &ScheduledMachine,
+    object: &StoredObject,
     machine: &Machine,
     node: &v1::Node,
 ) -> Node {
@@ -73,7 +74,7 @@ pub(super) fn identify(
 }
 
 /// State of the agent's rollout. ConfigMaps are watched only in clusters where an agent is or was configured.
-fn agent_rollout(context: &Context, key: &Key, object: &ScheduledMachine, node: &v1::Node) -> AgentRollout {
+fn agent_rollout(context: &Context, key: &Key, object: &StoredObject, node: &v1::Node) -> AgentRollout {
     let labelled = node.labels().contains_key(keys::RECLAIM_AGENT_LABEL);
     let machine_uid = node.annotations().get(keys::RECLAIM_AGENT_MACHINE_ANNOTATION).cloned();
     let is_requested = object.spec.kill_if_commands.as_ref().is_some_and(|commands| !commands.is_empty());

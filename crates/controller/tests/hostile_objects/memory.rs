@@ -1,0 +1,100 @@
+//! Resident memory: small per object, and independent of how large the objects are.
+
+use fivespot_api::Phase;
+use fivespot_testbed::TestNamespace;
+use futures::{StreamExt as _, stream};
+use serde_json::json;
+
+use crate::SERIAL;
+use crate::fixtures::{Controller, TestMachine, never, scheduled_machine, testbed};
+use crate::raw;
+
+/// The memory limit of the controller's container, in MiB.
+const MEMORY_LIMIT: f64 = 256.0;
+const CONCURRENT: usize = 8;
+
+/// Resident memory of a process in MiB: now, and the highest so far.
+fn resident(controller: &Controller) -> (f64, f64) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid())).unwrap();
+    let field = |name: &str| {
+        let kibibytes = status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().trim_end_matches(" kB");
+        kibibytes.parse::<f64>().unwrap() / 1024.0
+    };
+    (field("VmRSS:"), field("VmHWM:"))
+}
+
+/// etcd stores at most 1.5 MiB.
+const LARGE_SPEC: usize = 1_480_000;
+/// As many as the test can create quickly. All together they have half of the memory limit.
+const LARGE_OBJECTS: usize = 90;
+
+async fn for_each_object(count: usize, f: impl AsyncFn(String)) {
+    stream::iter(0..count).for_each_concurrent(CONCURRENT, async |index| f(format!("desk-{index:05}")).await).await;
+}
+
+async fn create_large(ns: &TestNamespace, name: &str) {
+    let mut manifest = json!(scheduled_machine(ns, name).manifest());
+    manifest["spec"]["bootstrapSpec"]["spec"] = json!({ "data": "x".repeat(LARGE_SPEC) });
+    raw::create(ns, &manifest).await;
+}
+
+#[tokio::test]
+async fn large_objects_stay_within_memory_limit() {
+    let _serial = SERIAL.lock().await;
+    let testbed = testbed().await;
+    let ns = testbed.namespace("large").await;
+    for_each_object(LARGE_OBJECTS, async |name| create_large(&ns, &name).await).await;
+
+    // At start-up all objects are listed, and their status is written.
+    let controller = Controller::start(testbed, &ns).await;
+    controller.wait_until_ready().await;
+    let listed = resident(&controller);
+    let all_reported =
+        async || for_each_object(LARGE_OBJECTS, async |name| drop(raw::wait_until_invalid(&ns, &name).await)).await;
+    all_reported().await;
+    let reported = resident(&controller);
+    // Edits arrive by the watch.
+    let priority = json!({ "spec": { "priority": 7 } });
+    for_each_object(LARGE_OBJECTS, async |name| raw::patch(&ns, &name, &priority).await).await;
+    all_reported().await;
+    let edited = resident(&controller);
+    println!("MiB (now, highest): listed {listed:.0?}, status written {reported:.0?}, edited {edited:.0?}");
+    // The memory does not depend on the number of large objects, so there is room for many more.
+    assert!(edited.1 < MEMORY_LIMIT * 0.8, "listed {listed:?}, status written {reported:?}, edited {edited:?} MiB");
+    ns.close().await;
+}
+
+/// Objects at the first and at the second measurement.
+const FEW: usize = 300;
+const MANY: usize = 1500;
+/// What 10,000 objects may use, in MiB.
+const MEMORY_OF_10_000: f64 = 100.0;
+
+#[tokio::test]
+async fn memory_per_ordinary_object_is_small() {
+    let _serial = SERIAL.lock().await;
+    let testbed = testbed().await;
+    let ns = testbed.namespace("ordinary").await;
+    let mut measured = Vec::new();
+    for count in [FEW, MANY] {
+        let first = if count == FEW { 0 } else { FEW };
+        stream::iter(first..count)
+            .for_each_concurrent(CONCURRENT, async |index| {
+                scheduled_machine(&ns, &format!("desk-{index:05}")).schedule(never()).create().await;
+            })
+            .await;
+        let controller = Controller::start(testbed, &ns).await;
+        controller.wait_until_ready().await;
+        for_each_object(count, async |name| {
+            TestMachine::new(&ns, &name).wait_for_phase(Phase::Inactive).await;
+        })
+        .await;
+        measured.push(resident(&controller).0);
+    }
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let per_object = (measured[1] - measured[0]) / (MANY - FEW) as f64;
+    let of_10_000 = measured[0] + per_object * 10_000.0;
+    println!("{measured:.1?} MiB, {:.1} KiB per object, {of_10_000:.0} MiB with 10,000", per_object * 1024.0);
+    assert!(of_10_000 < MEMORY_OF_10_000, "{measured:?}: {of_10_000:.0} MiB with 10,000 objects");
+    ns.close().await;
+}
