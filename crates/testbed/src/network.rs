@@ -54,10 +54,11 @@ impl NetworkNamespace {
     /// Creates a namespace; its holder logs into `logs`. Needs root.
     pub fn create(logs: &Path) -> Result<Self, NetworkError> {
         packages::ensure_programs(&PROGRAMS)?;
-        let holder = Process::spawn("network-namespace", Command::new("unshare").args(["--net", "sleep", "inf"]), logs)?;
+        let holder =
+            Process::spawn("network-namespace", Command::new("unshare").args(["--net", "sleep", "inf"]), logs)?;
         await_namespace(holder.pid())?;
         let peer = holder.pid().to_string();
-        let first = (holder.pid() % 256) as u8;
+        let [first, ..] = holder.pid().to_le_bytes();
         // Each number is free unless another namespace of this kind exists.
         let free = (0..=u8::MAX).map(|it| first.wrapping_add(it)).find(|number| {
             let device = device_on_host(*number);
