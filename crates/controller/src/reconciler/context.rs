@@ -7,7 +7,6 @@ use fivespot_api::{Phase, ScheduledMachine};
 use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
@@ -15,6 +14,7 @@ use crate::clusters::{WorkloadClusters, has_reclaim_request};
 use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::permits::{Urgency, WritePermits};
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) struct Context {
@@ -32,7 +32,7 @@ pub(crate) struct Context {
     /// Objects whose last write has an unknown outcome.
     uncertain: Mutex<HashSet<Key>>,
     /// One permit for each write that may be in flight.
-    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) writes: Arc<WritePermits>,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: CancellationToken,
@@ -44,7 +44,7 @@ pub(crate) struct ContextDeps {
     pub(crate) served: ServedApi,
     pub(crate) workload_clusters: WorkloadClusters,
     pub(crate) queue: Arc<WorkQueue>,
-    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) writes: Arc<WritePermits>,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: CancellationToken,
@@ -127,6 +127,13 @@ impl Context {
         let killed = object.spec.kill_switch && status.and_then(|status| status.phase) != Some(Phase::Terminated);
         let reclaiming = status.and_then(|status| status.reclaim.as_ref()).is_some_and(|reclaim| reclaim.in_progress);
         killed || reclaiming || self.is_reclaim_requested(key, object).unwrap_or_default()
+    }
+
+    /// Whether the latest known state of an object is urgent.
+    pub(crate) fn urgency(&self, key: &Key) -> Urgency {
+        let object = self.objects.get(&key.namespace, &key.name);
+        let is_urgent = object.is_some_and(|object| self.is_urgent(key, &object));
+        if is_urgent { Urgency::Urgent } else { Urgency::Ordinary }
     }
 
     fn is_reclaim_requested(&self, key: &Key, object: &ScheduledMachine) -> Option<bool> {
