@@ -255,9 +255,11 @@ async fn send_heartbeat(sm: &TestMachine<'_>) {
     sm.nodes().patch_status(&sm.node_name(), &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
 }
 
-/// Requests by the controller under any user, except watches, which are renewed every few minutes.
+/// Requests by the controller under any user, except watches, which are renewed every few minutes, and the check of the
+/// version that precedes a renewal.
 fn controller_requests(entries: Entries) -> Entries {
-    entries.filter(sent_by_controller).filter(|it| it.verb != "watch")
+    let is_version_check = |uri: &str| uri.ends_with("&resourceVersionMatch=NotOlderThan");
+    entries.filter(sent_by_controller).filter(|it| it.verb != "watch" && !is_version_check(&it.uri))
 }
 
 async fn resource_versions(ns: &TestNamespace) -> Vec<Option<String>> {
