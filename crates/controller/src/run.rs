@@ -115,7 +115,7 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
         tasks.spawn(async move {
             let started = Instant::now();
             let is_urgent = context.urgency(&key) == Urgency::Urgent;
-            let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile());
+            let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
             let (requeue, result) = reconciler::reconcile(&context, &key).await;
             let object = context.objects.get(&key.namespace, &key.name);
             let phase = object.as_ref().and_then(|object| object.status.as_ref()?.phase);

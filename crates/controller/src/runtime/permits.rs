@@ -7,23 +7,23 @@
 //!
 //! While an urgent object is reconciled, other writes use few permits, so that the API server is not busy with them.
 
+mod urgent_reconciles;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::urgent_reconciles::UrgentReconciles;
 use crate::runtime::workqueue::Key;
 
 /// The share of all permits that other writes may use while an urgent object is reconciled.
 const ORDINARY_SHARE: usize = 8;
 /// The share of all permits that the urgent writes of one namespace may use.
 const URGENT_NAMESPACE_SHARE: usize = 2;
-/// How long one urgent reconcile may hold others back. It may wait much longer, for a workload cluster.
-const MAX_URGENT_RECONCILE: Duration = Duration::from_secs(1);
 
 /// How urgent a write is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) struct Permit {
 /// An urgent object is being reconciled. Ends when dropped.
 pub(crate) struct UrgentReconcile {
     permits: Arc<WritePermits>,
-    started: (Instant, u64),
+    namespace: String,
 }
 
 /// Writes of one level are equally important. Sorts by importance.
@@ -63,7 +63,7 @@ struct State {
     levels: BTreeMap<LevelKey, Level>,
     /// Writes that wait, by object. A reconcile can send several at the same time.
     waiting: HashMap<Key, BTreeMap<u64, (LevelKey, u8)>>,
-    urgent_reconciles: BTreeSet<(Instant, u64)>,
+    urgent: UrgentReconciles,
     /// Orders writes by arrival, and namespaces by their last permit.
     sequence: u64,
 }
@@ -91,7 +91,7 @@ impl WritePermits {
                 ordinary_in_flight: 0,
                 levels: BTreeMap::new(),
                 waiting: HashMap::new(),
-                urgent_reconciles: BTreeSet::new(),
+                urgent: UrgentReconciles::default(),
                 sequence: 0,
             }),
         })
@@ -114,19 +114,16 @@ impl WritePermits {
         self.grant();
     }
 
-    /// Holds other writes back while an urgent object is reconciled.
-    pub(crate) fn urgent_reconcile(self: &Arc<Self>) -> UrgentReconcile {
-        let mut state = self.state.lock();
-        state.sequence += 1;
-        let started = (Instant::now(), state.sequence);
-        state.urgent_reconciles.insert(started);
-        UrgentReconcile { permits: Arc::clone(self), started }
+    /// Holds other writes back while an urgent object of this namespace is reconciled.
+    pub(crate) fn urgent_reconcile(self: &Arc<Self>, namespace: &str) -> UrgentReconcile {
+        self.state.lock().urgent.start(namespace, Instant::now());
+        UrgentReconcile { permits: Arc::clone(self), namespace: namespace.to_owned() }
     }
 
     /// Whether a write that is less important than all others should wait.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state.lock();
-        state.in_flight >= state.total || !state.waiting.is_empty() || !state.urgent_reconciles.is_empty()
+        state.in_flight >= state.total || !state.waiting.is_empty() || state.urgent.is_any_running()
     }
 
     /// Grants free permits to the first writes in the queue.
@@ -153,7 +150,7 @@ impl Drop for Permit {
 
 impl Drop for UrgentReconcile {
     fn drop(&mut self) {
-        self.permits.state.lock().urgent_reconciles.remove(&self.started);
+        self.permits.state.lock().urgent.end(&self.namespace, Instant::now());
         self.permits.grant();
     }
 }
@@ -261,13 +258,7 @@ impl State {
     }
 
     fn max_ordinary(&self) -> usize {
-        let is_recent = |(started, _): &(Instant, u64)| started.elapsed() < MAX_URGENT_RECONCILE;
-        // Those that started earlier hold nothing back, so the last one decides.
-        if self.urgent_reconciles.last().is_some_and(is_recent) {
-            (self.total / ORDINARY_SHARE).max(1)
-        } else {
-            self.total
-        }
+        if self.urgent.holds_others_back(Instant::now()) { (self.total / ORDINARY_SHARE).max(1) } else { self.total }
     }
 
     fn drop_if_empty(&mut self, level: LevelKey) {

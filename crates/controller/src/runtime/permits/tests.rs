@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 
+use super::urgent_reconciles::MAX_BUDGET;
 use super::*;
 
 fn key(text: &str) -> Key {
@@ -68,7 +71,7 @@ impl Queue {
 fn assert_idle(permits: &WritePermits) {
     let state = permits.state.lock();
     assert_eq!((state.in_flight, state.ordinary_in_flight), (0, 0));
-    assert!(state.levels.is_empty() && state.waiting.is_empty() && state.urgent_reconciles.is_empty());
+    assert!(state.levels.is_empty() && state.waiting.is_empty() && !state.urgent.is_any_running());
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +192,7 @@ async fn dropped_waiter_leaves_queue_and_returns_permit() {
 #[tokio::test(start_paused = true)]
 async fn urgent_reconcile_holds_other_writes_back_for_a_limited_time() {
     let mut queue = Queue::new(16);
-    let urgent = queue.permits.urgent_reconcile();
+    let urgent = queue.permits.urgent_reconcile("b");
     assert!(queue.permits.is_busy());
     for number in 0..20 {
         queue.ordinary(&format!("a/{number}"), 50).await;
@@ -198,7 +201,7 @@ async fn urgent_reconcile_holds_other_writes_back_for_a_limited_time() {
     assert_eq!(granted.len(), 16 / ORDINARY_SHARE);
     queue.urgent("b/desk", 1).await;
     assert_eq!(queue.granted().await.len(), 1);
-    tokio::time::advance(MAX_URGENT_RECONCILE).await;
+    tokio::time::advance(MAX_BUDGET).await;
     granted.pop();
     granted.extend(queue.granted().await);
     assert_eq!(granted.len(), 16, "the urgent reconcile lasts too long to hold others back");
@@ -219,7 +222,7 @@ fn every_write_gets_a_permit_and_every_permit_is_returned() {
                 tokio::spawn(async move {
                     let object = key(&format!("ns-{}/{number}", number % 7));
                     let urgency = if number.is_multiple_of(5) { Urgency::Urgent } else { Urgency::Ordinary };
-                    let _urgent = number.is_multiple_of(25).then(|| permits.urgent_reconcile());
+                    let _urgent = number.is_multiple_of(25).then(|| permits.urgent_reconcile(&object.namespace));
                     let wait = permits.acquire(&object, urgency, (number % 3) as u8);
                     if number.is_multiple_of(3) {
                         // Cancelled somewhere.
