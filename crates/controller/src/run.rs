@@ -28,12 +28,12 @@ use crate::runtime::watches::NotServed;
 use crate::runtime::workqueue::{Key, Placement, Widths, WorkQueue};
 use crate::telemetry;
 
-/// Reconciles per write permit. When a window opens for many objects, their writes interleave: all Machines are created
+/// Reconciles per write permit that are not waiting for a workload cluster. When a window opens for many objects, their writes interleave: all Machines are created
 /// before the last statuses are written and before Cluster API is busy with the first of them.
 const RECONCILES_PER_WRITE: usize = 4;
-/// Reconciles of one namespace, in full lanes: so many slow Clusters of a namespace delay none of its others, and the memory
-/// that a namespace uses is bounded.
-const LANES_PER_NAMESPACE: usize = 8;
+/// Reconciles of one namespace, in full lanes: so many slow Clusters of a namespace delay none of its others. A reconcile
+/// takes about 20 KiB.
+const LANES_PER_NAMESPACE: usize = 4;
 /// How long running reconciles may take to end on shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long publishing queued events may take after that.
@@ -68,8 +68,8 @@ async fn run_controller(
     info!(version = served.version.as_str(), "Found Cluster API");
 
     let max_writes = usize::from(config.max_concurrent_writes);
-    let lane = max_writes * RECONCILES_PER_WRITE;
-    let queue = Arc::new(WorkQueue::new(Widths { lane, namespace: lane * LANES_PER_NAMESPACE }));
+    let total = max_writes * RECONCILES_PER_WRITE;
+    let queue = Arc::new(WorkQueue::new(Widths { total, lane: total, namespace: total * LANES_PER_NAMESPACE }));
     let writes = WritePermits::new(max_writes);
     let events = EventPublisher::start(client.clone(), hostname(), Arc::clone(&writes));
     let workload_clusters = WorkloadClusters::new(ConnectionDeps {

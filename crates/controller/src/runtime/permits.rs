@@ -7,6 +7,8 @@
 //!
 //! While an urgent object is reconciled, other writes use few permits, so that the API server is not busy with them.
 
+#[cfg(test)]
+mod tests;
 mod urgent_reconciles;
 
 use std::cmp::Reverse;
@@ -294,6 +296,3 @@ fn level(urgency: Urgency, priority: u8) -> LevelKey {
 fn is_urgent((Reverse(urgent), _): LevelKey) -> bool {
     urgent
 }
-
-#[cfg(test)]
-mod tests;

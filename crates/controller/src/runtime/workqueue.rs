@@ -1,9 +1,11 @@
 //! The work queue: which object is reconciled next.
 //!
 //! An object is due immediately when it changed, or at a given instant. Due objects wait in the lane of their cluster,
-//! highest priority first. A lane hands out a bounded number of objects at a time, so that a slow cluster delays only its
-//! own objects, and so does a namespace, so that one with many slow clusters delays no other. No object is handed out twice
-//! at the same time. Urgent objects have lanes of their own that go first.
+//! highest priority first, and namespaces take turns within a priority. A lane hands out a bounded number of objects at a
+//! time, so that a slow cluster delays only its own objects, and so does a namespace, so that one with many slow clusters
+//! delays no other. The number of all objects that are handed out and do not wait for a workload cluster is bounded, too:
+//! more would only wait for a permit to write. No object is handed out twice at the same time. Urgent objects have lanes of
+//! their own that go first, and are not counted with the others.
 
 mod lanes;
 
@@ -72,6 +74,8 @@ struct Lane {
 /// How many objects are handed out at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Widths {
+    /// Of those that are not urgent and do not wait for a workload cluster.
+    pub(crate) total: usize,
     /// Of one lane.
     pub(crate) lane: usize,
     /// Of all lanes of one namespace.
@@ -93,6 +97,8 @@ struct State {
     waiting: HashMap<Key, (Placement, u64)>,
     /// Objects that were handed out and are not done, with their lanes.
     running: HashMap<Key, Lane>,
+    /// How many requests to a workload cluster each running object waits for.
+    waiting_elsewhere: HashMap<Key, usize>,
     /// Running objects that became due again.
     dirty: HashSet<Key>,
     /// Orders objects of equal priority by arrival.
@@ -107,6 +113,7 @@ impl WorkQueue {
             lanes: Lanes::new(widths),
             waiting: HashMap::new(),
             running: HashMap::new(),
+            waiting_elsewhere: HashMap::new(),
             dirty: HashSet::new(),
             sequence: 0,
         };
@@ -156,6 +163,13 @@ impl WorkQueue {
         }
     }
 
+    /// A running object waits for a workload cluster, until the guard is dropped.
+    pub(crate) fn wait_elsewhere<'a>(&'a self, key: &'a Key) -> WaitElsewhere<'a> {
+        self.state.lock().wait_elsewhere(key);
+        self.changed.notify_one();
+        WaitElsewhere { queue: self, key }
+    }
+
     /// Ends the work on an object. It is due again after the delay, or immediately if it was added meanwhile.
     pub(crate) fn done(&self, key: &Key, requeue_after: Option<Duration>) {
         let mut state = self.state.lock();
@@ -171,7 +185,39 @@ impl WorkQueue {
     }
 }
 
+/// A running object waits for a workload cluster. Ends when dropped.
+pub(crate) struct WaitElsewhere<'a> {
+    queue: &'a WorkQueue,
+    key: &'a Key,
+}
+
+impl Drop for WaitElsewhere<'_> {
+    fn drop(&mut self) {
+        self.queue.state.lock().resume(self.key);
+    }
+}
+
 impl State {
+    /// An object can wait for several requests at the same time; the first and the last count.
+    fn wait_elsewhere(&mut self, key: &Key) {
+        let waits = self.waiting_elsewhere.entry(key.clone()).or_default();
+        *waits += 1;
+        if let (1, Some(lane)) = (*waits, self.running.get(key)) {
+            self.lanes.deactivate(lane);
+        }
+    }
+
+    fn resume(&mut self, key: &Key) {
+        let Some(waits) = self.waiting_elsewhere.get_mut(key) else { return };
+        *waits -= 1;
+        if *waits == 0 {
+            self.waiting_elsewhere.remove(key);
+            if let Some(lane) = self.running.get(key) {
+                self.lanes.activate(lane);
+            }
+        }
+    }
+
     fn set_timer(&mut self, key: Key, at: Instant) {
         match self.due_at.get(&key) {
             Some(earlier) if *earlier <= at => return,
@@ -246,8 +292,8 @@ mod tests {
         Key { namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
-    const WIDE: Widths = Widths { lane: 9, namespace: 9 };
-    const NARROW: Widths = Widths { lane: 1, namespace: 9 };
+    const WIDE: Widths = Widths { total: 9, lane: 9, namespace: 9 };
+    const NARROW: Widths = Widths { lane: 1, ..WIDE };
 
     /// `slow-3` waits in lane `slow` with priority 3.
     fn placement(key: &Key) -> Placement {
@@ -310,7 +356,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn full_namespace_delays_no_other_namespace() {
-        let queue = WorkQueue::new(Widths { lane: 2, namespace: 3 });
+        let queue = WorkQueue::new(Widths { lane: 2, namespace: 3, ..WIDE });
         for name in ["a-9", "a-8", "b-7", "b-6", "c-5"] {
             queue.add(key(name));
         }
@@ -333,6 +379,55 @@ mod tests {
         }
         queue.done(&other, None);
         assert!(queue.state.lock().lanes.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn total_counts_neither_urgent_items_nor_those_that_wait_elsewhere() {
+        let queue = WorkQueue::new(Widths { total: 2, ..WIDE });
+        for name in ["a-9", "b-8", "c-7", "d-6"] {
+            queue.add(key(name));
+        }
+        assert_eq!(poll(&queue).await.as_deref(), Some("a-9"));
+        assert_eq!(poll(&queue).await.as_deref(), Some("b-8"));
+        assert_eq!(poll(&queue).await, None);
+        let (a, b) = (key("a-9"), key("b-8"));
+        let first = queue.wait_elsewhere(&a);
+        let second = queue.wait_elsewhere(&a);
+        assert_eq!(poll(&queue).await.as_deref(), Some("c-7"));
+        assert_eq!(poll(&queue).await, None, "two requests of one object count once");
+        drop(first);
+        drop(second);
+        queue.add(key("d-6"));
+        let urgent = |key: &Key| Placement { urgent: key.name == "d-6", ..placement(key) };
+        assert_eq!(next(&queue, urgent).await, key("d-6"));
+        queue.add(key("e-5"));
+        for done in [&a, &b] {
+            assert_eq!(poll(&queue).await, None);
+            queue.done(done, None);
+        }
+        assert_eq!(poll(&queue).await.as_deref(), Some("e-5"));
+        for name in ["c-7", "d-6", "e-5"] {
+            queue.done(&key(name), None);
+        }
+        assert!(queue.state.lock().lanes.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_take_turns_within_one_priority() {
+        let queue = WorkQueue::new(Widths { total: 1, ..WIDE });
+        let in_namespace = |namespace: &str, name: &str| Key { namespace: namespace.to_owned(), ..key(name) };
+        let mut keys: Vec<Key> = (0..100).map(|number| in_namespace("large", &format!("a{number}-5"))).collect();
+        keys.extend([in_namespace("small", "a-5"), in_namespace("small", "b-5"), in_namespace("large", "z-6")]);
+        for key in &keys {
+            queue.add(key.clone());
+        }
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            let next = next(&queue, placement).await;
+            queue.done(&next, None);
+            order.push(format!("{}/{}", next.namespace, next.name));
+        }
+        assert_eq!(order, ["large/z-6", "small/a-5", "large/a0-5", "small/b-5", "large/a1-5"]);
     }
 
     #[tokio::test(start_paused = true)]

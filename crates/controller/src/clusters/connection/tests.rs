@@ -24,7 +24,7 @@ fn shared() -> Shared {
         management: unreachable_client(),
         require_kubeconfig: false,
         agent_namespace: "5spot-system".into(),
-        queue: Arc::new(WorkQueue::new(Widths { lane: 1, namespace: 1 })),
+        queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
         metrics: Arc::new(Metrics::new()),
     };
     Shared::new(deps, ClusterKey { namespace: "team".to_owned(), name: "edge".to_owned() }, Arc::default())
