@@ -10,6 +10,7 @@ pub(crate) fn run() -> Result<()> {
         ("fivespot-schedule", "next_change"),
         ("fivespot-controller", "boundary"),
         ("fivespot-controller", "force_removal"),
+        ("fivespot-controller", "reclaim_under_load"),
         ("fivespot-agent", "storm"),
         ("fivespot-agent", "reclaim"),
     ];

@@ -18,9 +18,9 @@ use tower::ServiceBuilder;
 /// Limit for the response headers. The body is not limited: that of a watch stays open.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// An idle connection is pinged after this long, and closed without a reply. Without pings, a watch whose server has
-/// disappeared looks like one without events.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// An idle connection is pinged after this long, and closed without a reply, so that a dead connection is noticed within 30 s.
+/// Without pings, a watch whose server has disappeared looks like one without events.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connection is closed if sent data is not acknowledged for this long (`TCP_USER_TIMEOUT`).
 #[cfg(target_os = "linux")]

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fivespot_api::{Phase, ScheduledMachine};
-use fivespot_testbed::audit::Entries;
+use fivespot_testbed::audit::{AuditEntry, Entries};
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{ControlPlaneOptions, TestNamespace, Testbed};
 use fixtures::{
-    CONTROLLER_USER, Controller, PhaseRecorder, TestMachine, namespace_with_cluster, request_reclaim,
+    CONTROLLER_USER, Controller, PhaseRecorder, TestMachine, agent_rollout, namespace_with_cluster, request_reclaim,
     scheduled_machine, sent_by_controller, testbed, wait_for, wait_until_reclaimable,
 };
 use futures::{StreamExt as _, stream};
@@ -75,6 +75,42 @@ async fn burst_needs_six_requests_per_object_and_no_error() {
 }
 
 #[tokio::test]
+async fn higher_priority_goes_first_across_clusters() {
+    const CLUSTERS: usize = 8;
+    const PER_CLUSTER: usize = 20;
+    const WRITES: usize = 4;
+    let _serial = SERIAL.lock().await;
+    let testbed = testbed().await;
+    let ns = testbed.namespace("priorities").await;
+    never_join(&ns).await;
+    for cluster in 0..CLUSTERS {
+        testbed.cluster(&ns, &format!("edge-{cluster}")).await.unwrap();
+    }
+    // Names sort by cluster, and priorities alternate within each.
+    stream::iter(0..CLUSTERS * PER_CLUSTER)
+        .for_each_concurrent(CONCURRENT_CREATES, async |number| {
+            let (cluster, member) = (number / PER_CLUSTER, number % PER_CLUSTER);
+            let priority = if member % 2 == 0 { 10 } else { 90 };
+            let machine = scheduled_machine(&ns, &format!("desk-{number:03}-{priority}"));
+            machine.cluster(&format!("edge-{cluster}")).priority(priority).create().await;
+        })
+        .await;
+    let args = ["--namespace", &ns.name, "--max-concurrent-writes", &WRITES.to_string()];
+    let _controller = Controller::start_with_args(testbed, &args).await;
+    let created = || {
+        let writes = testbed.audit().entries().by(CONTROLLER_USER).in_namespace(&ns.name).on("machines").succeeded();
+        writes.filter(|it| it.verb == "create")
+    };
+    wait_for("all Machines are created", async || created().len() == CLUSTERS * PER_CLUSTER).await;
+    let half = CLUSTERS * PER_CLUSTER / 2;
+    let lower = created().0.iter().take(half).filter(|it| it.name.ends_with("-10-machine")).count();
+    // A permit is granted to a lower priority only while no higher one waits for it, which is the case when fewer objects of
+    // the higher priority are left than there are permits.
+    assert!(lower <= WRITES, "{lower} of the first {half} Machines have the lower priority");
+    ns.close().await;
+}
+
+#[tokio::test]
 async fn reclaim_bypasses_burst() {
     let _serial = SERIAL.lock().await;
     let testbed = testbed().await;
@@ -100,6 +136,63 @@ async fn reclaim_bypasses_burst() {
     let deleted = writes.iter().position(|it| it.verb == "delete").unwrap();
     let created = writes.iter().skip(deleted).filter(|it| it.verb == "create").count();
     assert!(created > BURST / 4, "only {created} Machines were created after the reclaimed one was deleted");
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn writes_of_reclaim_bypass_writes_of_many_clusters() {
+    const CLUSTERS: usize = 8;
+    const WRITES: usize = 4;
+    let _serial = SERIAL.lock().await;
+    let testbed = testbed().await;
+    let ns = namespace_with_cluster("many-clusters").await;
+    let args = ["--namespace", &ns.name, "--max-concurrent-writes", &WRITES.to_string()];
+    let _controller = Controller::start_with_args(testbed, &args).await;
+    let sm = scheduled_machine(&ns, "desk").kill_if_command("java").priority(1).create_running().await;
+    wait_for("the agent is rolled out", async || matches!(agent_rollout(&sm, &ns.client).await, (true, Some(_)))).await;
+    never_join(&ns).await;
+    for cluster in 0..CLUSTERS {
+        testbed.cluster(&ns, &format!("edge-{cluster}")).await.unwrap();
+    }
+    stream::iter(0..BURST)
+        .for_each_concurrent(CONCURRENT_CREATES, async |number| {
+            let machine = scheduled_machine(&ns, &format!("burst-{number:03}")).priority(99).disabled();
+            machine
+                .cluster(&format!("edge-{}", number % CLUSTERS))
+                .create()
+                .await
+                .wait_for_phase(Phase::Disabled)
+                .await;
+        })
+        .await;
+
+    let mark = testbed.audit().mark();
+    stream::iter(0..BURST)
+        .for_each_concurrent(CONCURRENT_CREATES, async |number| {
+            TestMachine::new(&ns, &format!("burst-{number:03}")).set_enabled(true).await;
+        })
+        .await;
+    request_reclaim(&sm).await;
+    sm.wait_until("reclaimed", |status| status.reclaim.is_some()).await;
+    for number in 0..BURST {
+        TestMachine::new(&ns, &format!("burst-{number:03}")).wait_for_phase(Phase::Active).await;
+    }
+    testbed.audit().caught_up(&ns.client).await;
+    let writes = testbed.audit().since(mark).by(CONTROLLER_USER).in_namespace(&ns.name).writes();
+    let writes = writes.filter(|it| it.resource != "events").0;
+    let stored = writes.iter().find(|it| it.name == "desk" && it.subresource == "status").unwrap();
+    let deleted = writes.iter().find(|it| it.name == sm.machine_name() && it.verb == "delete").unwrap();
+    let is_other = |it: &&AuditEntry| !it.name.starts_with("desk");
+    let after = writes.iter().filter(is_other).filter(|it| it.received > deleted.received).count();
+    assert!(after > BURST, "only {after} writes followed the deletion: the burst was too short");
+    // Two writes of the reclaim follow the first one: each waits for no more than those in flight, and meanwhile few others
+    // are sent. In the order of arrival they would wait for a write of each object that is being reconciled.
+    let between = |it: &&AuditEntry| it.received > stored.at && it.received < deleted.received;
+    let delayed_by = writes.iter().filter(is_other).filter(between).count();
+    assert!(
+        delayed_by <= 5 * WRITES,
+        "{delayed_by} other writes between the first write of the reclaim and the deletion"
+    );
     ns.close().await;
 }
 
@@ -163,9 +256,11 @@ async fn send_heartbeat(sm: &TestMachine<'_>) {
     sm.nodes().patch_status(&sm.node_name(), &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
 }
 
-/// Requests by the controller under any user, except watches, which are renewed every few minutes.
+/// Requests by the controller under any user, except watches, which are renewed every few minutes, and the check of the
+/// version that precedes a renewal.
 fn controller_requests(entries: Entries) -> Entries {
-    entries.filter(sent_by_controller).filter(|it| it.verb != "watch")
+    let is_version_check = |uri: &str| uri.ends_with("&resourceVersionMatch=NotOlderThan");
+    entries.filter(sent_by_controller).filter(|it| it.verb != "watch" && !is_version_check(&it.uri))
 }
 
 async fn resource_versions(ns: &TestNamespace) -> Vec<Option<String>> {

@@ -6,6 +6,7 @@ mod kubectl;
 mod options;
 mod servers;
 mod startup;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +17,7 @@ use kube::Client;
 
 pub use self::error::StartError;
 pub use self::options::{ControlPlaneOptions, User};
+pub use self::storage::EtcdSnapshot;
 
 use self::credentials::Credentials;
 use self::servers::{PortNumbers, ServerConfig};

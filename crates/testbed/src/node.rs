@@ -29,7 +29,7 @@ mod containerd;
 mod dirs;
 mod image;
 mod kubelet;
-mod packages;
+pub(crate) mod packages;
 
 use std::fs;
 use std::process::Command;
@@ -65,14 +65,7 @@ impl RealNode {
     /// Whether a real node can run here. If not, prints why; with `CI=true` it panics instead, because CI must not skip
     /// tests.
     pub fn is_possible() -> bool {
-        match Self::prepare() {
-            Ok(()) => true,
-            Err(reason) => {
-                assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{reason}");
-                packages::print(&format!("skipped: {reason}"));
-                false
-            }
-        }
+        packages::is_possible(Self::prepare())
     }
 
     /// Installs the required packages if they are missing and the distribution is supported. Prints that it does so.

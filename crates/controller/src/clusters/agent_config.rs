@@ -4,16 +4,15 @@
 use std::sync::Arc;
 
 use fivespot_api::keys;
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 
 use super::subscribers::AffectedNodes;
-use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent};
-use crate::runtime::watches::describe_watch_error;
+use crate::runtime::watches::{describe_watch_error, watch_with_retries};
 
 /// What is known of the configuration of one agent.
 pub(crate) enum AgentConfigState {
@@ -65,7 +64,7 @@ impl AgentConfigCache {
     ) -> impl Stream<Item = Result<watcher::Event<ConfigMap>, watcher::Error>> + Send + 'static {
         let label = format!("{}={}", keys::RECLAIM_AGENT_LABEL, keys::RECLAIM_AGENT_ENABLED);
         let configs: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
-        watcher(configs, watcher::Config::default().labels(&label)).backoff(Backoff::watch()).boxed()
+        watch_with_retries(configs, watcher::Config::default().labels(&label))
     }
 
     /// Applies an item of the watch and returns the Nodes whose configuration it concerns.
@@ -77,8 +76,10 @@ impl AgentConfigCache {
             Ok(event) => event,
             Err(error) => return self.record_watch_error(&error),
         };
+        // The start of a list is not a success yet.
+        let is_start = matches!(event, watcher::Event::Init);
         let event = self.cache.apply_watch_event(event.modify(|config| config.metadata.managed_fields = None));
-        if self.cache.is_ready() && self.watch_error.lock().take().is_some() {
+        if !is_start && self.cache.is_ready() && self.watch_error.lock().take().is_some() {
             return AffectedNodes::All;
         }
         match event {

@@ -20,7 +20,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 
 use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT, send};
-use crate::runtime::workqueue::Key;
+use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
 use connection::{ClusterConnection, ConnectionState};
@@ -94,7 +94,12 @@ impl WorkloadClusters {
         let state = self.state.lock();
         let connection = state.connections.get(state.cluster_of.get(key)?)?;
         match connection.state() {
-            ConnectionState::Connected(nodes) => Some(WorkloadClient { nodes, connection: Arc::clone(connection) }),
+            ConnectionState::Connected(nodes) => Some(WorkloadClient {
+                nodes,
+                connection: Arc::clone(connection),
+                queue: Arc::clone(&self.deps.queue),
+                key: key.clone(),
+            }),
             ConnectionState::Connecting | ConnectionState::Unreachable(_) => None,
         }
     }
@@ -147,6 +152,9 @@ impl State {
 pub(crate) struct WorkloadClient {
     nodes: Arc<NodeCache>,
     connection: Arc<ClusterConnection>,
+    queue: Arc<WorkQueue>,
+    /// The object that is being reconciled.
+    key: Key,
 }
 
 impl WorkloadClient {
@@ -198,6 +206,8 @@ impl WorkloadClient {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
+        // A cluster that does not respond must not keep objects of other clusters waiting.
+        let _waiting = self.queue.wait_elsewhere(&self.key);
         let result = send(WORKLOAD_TIMEOUT, operation, request).await;
         if result.as_ref().is_err_and(|error| error.status().is_none()) {
             self.suspect();

@@ -7,16 +7,15 @@ use fivespot_api::keys;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agent_config::AgentConfigCache;
 use super::subscribers::{AffectedNodes, SharedSubscribers};
-use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
-use crate::runtime::watches::describe_watch_error;
+use crate::runtime::watches::{describe_watch_error, watch_with_retries};
 use crate::runtime::workqueue::WorkQueue;
 
 /// Name of the management cluster in log lines. The name of a workload cluster has a slash.
@@ -134,7 +133,8 @@ impl NodeCache {
     /// Watches the Nodes, with retries, until the cache is dropped.
     pub(super) fn start_watch(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
-        let mut stream = Box::pin(self.watch().backoff(Backoff::watch()));
+        let mut stream =
+            Box::pin(watch_with_retries(Api::<Node>::all(self.client.clone()), watcher::Config::default()));
         self.watch_task.get_or_init(|| {
             AbortOnDropHandle::new(tokio::spawn(async move {
                 while let Some(result) = stream.next().await {
@@ -148,9 +148,10 @@ impl NodeCache {
     fn apply_watch_result(&self, result: Result<watcher::Event<Node>, watcher::Error>) {
         let error_changed = match result {
             Ok(event) => {
-                self.apply_watch_event(event);
                 // The start of a list is not a success yet.
-                self.is_ready() && self.watch_error.lock().take().is_some()
+                let is_start = matches!(event, watcher::Event::Init);
+                self.apply_watch_event(event);
+                !is_start && self.is_ready() && self.watch_error.lock().take().is_some()
             }
             Err(error) => {
                 let error = describe_watch_error(&error);

@@ -7,7 +7,6 @@ use fivespot_api::Phase;
 use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
@@ -16,6 +15,7 @@ use crate::object::StoredObject;
 use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::permits::{Urgency, WritePermits};
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) struct Context {
@@ -33,7 +33,7 @@ pub(crate) struct Context {
     /// Objects whose last write has an unknown outcome.
     uncertain: Mutex<HashSet<Key>>,
     /// One permit for each write that may be in flight.
-    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) writes: Arc<WritePermits>,
     /// One permit for each read or write of a large ScheduledMachine: the response is as large as the object.
     pub(super) large_objects: Semaphore,
     pub(crate) events: EventPublisher,
@@ -50,7 +50,7 @@ pub(crate) struct ContextDeps {
     pub(crate) served: ServedApi,
     pub(crate) workload_clusters: WorkloadClusters,
     pub(crate) queue: Arc<WorkQueue>,
-    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) writes: Arc<WritePermits>,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: CancellationToken,
@@ -131,6 +131,13 @@ impl Context {
     pub(crate) fn is_urgent(&self, key: &Key, object: &StoredObject) -> bool {
         let killed = object.spec.kill_switch && object.phase() != Some(Phase::Terminated);
         killed || object.is_reclaim_in_progress() || self.is_reclaim_requested(key, object).unwrap_or_default()
+    }
+
+    /// Whether the latest known state of an object is urgent.
+    pub(crate) fn urgency(&self, key: &Key) -> Urgency {
+        let object = self.objects.get(&key.namespace, &key.name);
+        let is_urgent = object.is_some_and(|object| self.is_urgent(key, &object));
+        if is_urgent { Urgency::Urgent } else { Urgency::Ordinary }
     }
 
     fn is_reclaim_requested(&self, key: &Key, object: &StoredObject) -> Option<bool> {

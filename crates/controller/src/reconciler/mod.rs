@@ -30,6 +30,7 @@ pub(crate) use context::{Context, ContextDeps};
 pub(crate) use error::ReconcileError;
 
 use crate::object::StoredObject;
+use crate::runtime::permits::Urgency;
 use crate::runtime::workqueue::Key;
 
 /// Limit of a requeue, so that a stepped clock or a suspended host is noticed.
@@ -189,8 +190,10 @@ async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attem
                 at
             }
         };
-        let is_urgent = context.objects.get(&key.namespace, &key.name).is_some_and(|it| context.is_urgent(key, &it));
-        let max = if is_urgent { MAX_FORCE_REMOVAL_BACKOFF.unsigned_abs() } else { MAX_REQUEUE };
+        let max = match context.urgency(key) {
+            Urgency::Urgent => MAX_FORCE_REMOVAL_BACKOFF.unsigned_abs(),
+            Urgency::Ordinary => MAX_REQUEUE,
+        };
         return match Requeue::at(Some(retry_at), now) {
             Requeue::After(after) => Requeue::After(after.min(max)),
             Requeue::Never => Requeue::Never,

@@ -1,7 +1,5 @@
 //! Which watch event of the management cluster reconciles which object.
 
-use std::sync::Arc;
-
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Api, Resource, ResourceExt as _};
@@ -10,21 +8,22 @@ use super::context::Context;
 use crate::capi::{Cluster, Machine, SharedResource};
 use crate::object::StoredObject;
 use crate::runtime::cache::{CacheEvent, is_unchanged};
+use crate::runtime::health::Health;
 use crate::runtime::watches::{NotServed, watch};
 use crate::runtime::workqueue::Key;
 
 /// Watches ScheduledMachines, Machines and Clusters. Returns only if one of these kinds is no longer served.
-pub(crate) async fn watch_all(context: Arc<Context>, namespace: Option<String>) -> NotServed {
-    let objects = match &namespace {
+pub(crate) async fn watch_all(context: &Context, health: &Health, namespace: Option<&str>) -> NotServed {
+    let objects = match namespace {
         Some(namespace) => Api::<StoredObject>::namespaced(context.client.clone(), namespace),
         None => Api::all(context.client.clone()),
     };
-    let machines = dynamic_api::<Machine>(&context, namespace.as_deref(), &context.served.machines);
-    let clusters = dynamic_api::<Cluster>(&context, namespace.as_deref(), &context.served.clusters);
+    let machines = dynamic_api::<Machine>(context, namespace, &context.served.machines);
+    let clusters = dynamic_api::<Cluster>(context, namespace, &context.served.clusters);
     tokio::select! {
-        not_served = watch("ScheduledMachine", objects, |event| on_scheduled_machine(&context, event)) => not_served,
-        not_served = watch("Machine", machines, |event| on_machine(&context, event)) => not_served,
-        not_served = watch("Cluster", clusters, |event| on_cluster(&context, event)) => not_served,
+        not_served = watch("ScheduledMachine", objects, health, |event| on_scheduled_machine(context, event)) => not_served,
+        not_served = watch("Machine", machines, health, |event| on_machine(context, event)) => not_served,
+        not_served = watch("Cluster", clusters, health, |event| on_cluster(context, event)) => not_served,
     }
 }
 

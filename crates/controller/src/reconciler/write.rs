@@ -21,14 +21,17 @@ impl Scope<'_> {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ReconcileError> {
-        let _permit = self.context.writes.acquire().await.map_err(|_| ReconcileError::ShuttingDown)?;
+        // Determined for each write: an owner may request the machine while it is being reconciled.
+        let urgency = self.context.urgency(self.key);
+        let _permit = self.context.writes.acquire(self.key, urgency, self.object.spec.priority).await;
         if self.context.shutdown.is_cancelled() {
             return Err(ReconcileError::ShuttingDown);
         }
         Ok(send(MANAGEMENT_TIMEOUT, operation, request).await?)
     }
 
-    /// Sends a write to a workload cluster, unless the controller is shutting down.
+    /// Sends a write to a workload cluster, unless the controller is shutting down. It needs no permit, so that a cluster
+    /// that does not respond delays no write to the management cluster.
     pub(super) async fn write_to_workload<T>(
         &self,
         client: &WorkloadClient,

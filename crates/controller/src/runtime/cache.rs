@@ -3,11 +3,15 @@
 //! A watch always lags a little. A reconcile that follows a write before the watch has delivered it would decide from the
 //! previous state, so each write response is stored in the cache as well; the newer of the two stays.
 //!
+//! A list is a consistent read, so it contains every write that was answered before it began, and replaces what is cached,
+//! also by older versions: after etcd was restored from a backup, versions go back. Only responses that arrived while the
+//! list was in progress can be newer.
+//!
 //! A write response can contain more than what was written: another client's change that happened just before. Where that
 //! matters ([`Cache::reporting_own_writes`]), the watch event of our own write is reported too, so that the object is
 //! reconciled once more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -29,10 +33,20 @@ where
     store: Store<K>,
     writer: Mutex<Writer<K>>,
     ready: AtomicBool,
-    /// The highest resourceVersion that the watch has delivered, of any object.
+    /// The highest resourceVersion that the watch has delivered, of any object. Lower after versions went back.
     watched_version: AtomicU64,
+    /// The list in progress.
+    list: Mutex<Option<ListInProgress>>,
     /// By uid, the resourceVersion of our own write that the watch has yet to deliver; `None` if it is not to be reported.
     own_writes: Option<Mutex<HashMap<String, u64>>>,
+}
+
+#[derive(Default)]
+struct ListInProgress {
+    /// The highest resourceVersion in it so far.
+    version: u64,
+    /// Uids of objects that were read or written since it began.
+    responses: HashSet<String>,
 }
 
 /// What an event changed in the cache.
@@ -65,6 +79,7 @@ where
             writer: Mutex::new(writer),
             ready: AtomicBool::new(false),
             watched_version: AtomicU64::new(0),
+            list: Mutex::default(),
             own_writes: None,
         }
     }
@@ -101,7 +116,7 @@ where
     /// Applies an event of the watch.
     pub(crate) fn apply_watch_event(&self, event: Event<K>) -> CacheEvent<K> {
         let mut writer = self.writer.lock();
-        if let Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) = &event {
+        if let Event::Apply(object) | Event::Delete(object) = &event {
             self.watched_version.fetch_max(version(object).unwrap_or_default(), Ordering::AcqRel);
         }
         match event {
@@ -123,19 +138,38 @@ where
                 writer.apply_watcher_event(&Event::Delete(object.clone()));
                 CacheEvent::Deleted { object, was_cached: cached.is_some() }
             }
-            Event::Init | Event::InitApply(_) => {
+            Event::Init => {
+                *self.list.lock() = Some(ListInProgress::default());
                 writer.apply_watcher_event(&event);
                 CacheEvent::Unchanged
             }
+            Event::InitApply(object) => {
+                if let Some(list) = &mut *self.list.lock() {
+                    list.version = list.version.max(version(&object).unwrap_or_default());
+                }
+                writer.apply_watcher_event(&Event::InitApply(object));
+                CacheEvent::Unchanged
+            }
             Event::InitDone => {
+                let list = self.list.lock().take().unwrap_or_default();
                 let before = self.all();
                 writer.apply_watcher_event(&event);
-                // A list can be older than a write response, also than one that arrived while it was in progress.
+                let mut versions_went_back = false;
                 for cached in before {
                     let listed = self.cached(&cached).filter(|listed| listed.uid() == cached.uid());
-                    if listed.is_some_and(|listed| is_newer(cached.as_ref(), &listed)) {
-                        writer.apply_watcher_event(&Event::Apply(Arc::unwrap_or_clone(cached)));
+                    if listed.is_none_or(|listed| !is_newer(cached.as_ref(), &listed)) {
+                        continue;
                     }
+                    if cached.meta().uid.as_ref().is_some_and(|uid| list.responses.contains(uid)) {
+                        writer.apply_watcher_event(&Event::Apply(Arc::unwrap_or_clone(cached)));
+                    } else {
+                        versions_went_back = true;
+                    }
+                }
+                let watched = if versions_went_back { 0 } else { self.watched_version.load(Ordering::Acquire) };
+                self.watched_version.store(watched.max(list.version), Ordering::Release);
+                if let Some(own_writes) = &self.own_writes {
+                    own_writes.lock().retain(|uid, _| list.responses.contains(uid));
                 }
                 self.ready.store(true, Ordering::Release);
                 CacheEvent::Resynced
@@ -152,7 +186,7 @@ where
         if is_behind_watch && self.cached(&object).is_none() {
             return CacheEvent::Unchanged;
         }
-        self.expect_own_write(&object);
+        self.record_response(&object);
         self.apply_if_newer(&mut writer, object)
     }
 
@@ -164,7 +198,7 @@ where
         if before.is_none() {
             return CacheEvent::Unchanged;
         }
-        self.expect_own_write(&object);
+        self.record_response(&object);
         writer.apply_watcher_event(&Event::Apply(object.clone()));
         CacheEvent::Applied { before, after: object }
     }
@@ -179,10 +213,13 @@ where
         CacheEvent::Deleted { object: object.clone(), was_cached: true }
     }
 
-    /// Records a response that is newer than anything that the watch has delivered.
-    fn expect_own_write(&self, object: &K) {
-        if let (Some(own_writes), Some(uid), Some(version)) =
-            (&self.own_writes, ResourceExt::uid(object), version(object))
+    /// Records a response: it may be newer than the list in progress, and than anything that the watch has delivered.
+    fn record_response(&self, object: &K) {
+        let (Some(uid), Some(version)) = (ResourceExt::uid(object), version(object)) else { return };
+        if let Some(list) = &mut *self.list.lock() {
+            list.responses.insert(uid.clone());
+        }
+        if let Some(own_writes) = &self.own_writes
             && version > self.watched_version.load(Ordering::Acquire)
         {
             own_writes.lock().insert(uid, version);
@@ -286,16 +323,24 @@ mod tests {
     }
 
     #[test]
-    fn newer_write_response_survives_older_list() {
-        let cache = Cache::<Node>::new(());
-        cache.apply_watch_event(Event::Apply(node(1)));
+    fn list_that_began_after_response_replaces_it() {
+        let cache = Cache::<Node>::reporting_own_writes(());
+        cache.apply_watch_event(Event::Apply(node(8)));
+        cache.apply_write_response(node(9));
+        // etcd was restored: versions go back, also below what the first attempt to list received.
         cache.apply_watch_event(Event::Init);
-        cache.apply_watch_event(Event::InitApply(node(1)));
-        cache.apply_write_response(node(2));
+        cache.apply_watch_event(Event::InitApply(node(8)));
         cache.apply_watch_event(Event::Init);
-        cache.apply_watch_event(Event::InitApply(node(1)));
-        cache.apply_watch_event(Event::InitDone);
-        assert_eq!(cached_version(&cache).as_deref(), Some("2"));
+        cache.apply_watch_event(Event::InitApply(node(3)));
+        assert!(matches!(cache.apply_watch_event(Event::InitDone), CacheEvent::Resynced));
+        assert_eq!(cached_version(&cache).as_deref(), Some("3"));
+        assert!(matches!(cache.apply_watch_event(Event::Apply(node(4))), CacheEvent::Applied { before: Some(_), .. }));
+        assert_eq!(cached_version(&cache).as_deref(), Some("4"));
+        // An object with a version that was used before is not mistaken for a deleted one.
+        let mut created = node(5);
+        created.metadata.name = Some("n2".to_owned());
+        created.metadata.uid = Some("u2".to_owned());
+        assert!(matches!(cache.apply_read(created), CacheEvent::Applied { before: None, .. }));
     }
 
     #[test]

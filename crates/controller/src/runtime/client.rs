@@ -1,4 +1,6 @@
-//! Clients of API servers that count their requests.
+//! Clients of API servers that notice a dead connection, list again after etcd was restored, and count their requests.
+
+mod resume_check;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,21 +9,61 @@ use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, Response};
-use kube::client::{Body, ClientBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
+use self::resume_check::ResumeCheckLayer;
 use crate::runtime::metrics::Metrics;
 
-/// Creates a client that counts its requests. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an
-/// eviction, and the reconciler decides when to retry.
+/// A connection on which nothing arrives is probed after this long, and is closed after three probes without a reply. A
+/// quiet watch sends nothing by itself, so that without probes its dead connection looks like one without events.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// A connection is closed if sent data is not acknowledged for this long (`TCP_USER_TIMEOUT`).
+#[cfg(target_os = "linux")]
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a server may be silent whose host still answers: a watch ends after 290 s.
+const READ_TIMEOUT: Duration = Duration::from_secs(310);
+
+/// Creates a client. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an eviction, and the reconciler
+/// decides when to retry.
 pub(crate) fn client(mut config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
-    config.default_retry = false;
-    // A watch is silent for at most 290 s; a connection that is silent for longer is dead.
-    config.read_timeout = Some(Duration::from_secs(310));
-    config.reset_reader_on_write = true;
+    if config.proxy_url.is_some() {
+        // This build has no support for proxies, and the error says so.
+        return ClientBuilder::try_from(config).map(ClientBuilder::build);
+    }
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("5spot/", env!("CARGO_PKG_VERSION")))));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&CountRequestsLayer { metrics: Arc::clone(metrics) }).build())
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp())?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_read_timeout(Some(READ_TIMEOUT));
+    connector.set_reset_reader_on_write(true);
+    let service = ServiceBuilder::new()
+        .layer(ResumeCheckLayer::default())
+        .layer(CountRequestsLayer { metrics: Arc::clone(metrics) })
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector));
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE_TIME));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+    tcp
 }
 
 struct CountRequestsLayer {
@@ -36,6 +78,7 @@ impl<S> Layer<S> for CountRequestsLayer {
     }
 }
 
+#[derive(Clone)]
 struct CountRequests<S> {
     inner: S,
     metrics: Arc<Metrics>,
@@ -62,6 +105,7 @@ where
         Box::pin(async move {
             let response = response.await;
             let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| it.status().as_u16().to_string());
+            tracing::debug!(verb, resource, code, "Sent request");
             metrics.record_request(verb, resource, code);
             response
         })

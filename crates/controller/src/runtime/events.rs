@@ -14,11 +14,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::runtime::permits::WritePermits;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
 use crate::runtime::workqueue::Key;
 
@@ -28,7 +29,7 @@ const MAX_NOTE_LEN: usize = 1024;
 const QUEUE_LEN: usize = 10_000;
 /// How long an event is held back if no other follows: the write that it reports may be followed by an urgent one.
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
-/// How long an event waits for a free write slot, and how often it checks. It acquires none itself.
+/// How long an event waits until no other write waits, and how often it checks. It needs no permit, so it delays none.
 const MAX_WRITE_WAIT: Duration = Duration::from_secs(1);
 const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -47,7 +48,7 @@ struct QueuedEvent {
 
 impl EventPublisher {
     /// Starts the task that publishes events one by one; it ends when the last clone of the publisher is dropped.
-    pub(crate) fn start(client: Client, instance: String, writes: Arc<Semaphore>) -> Self {
+    pub(crate) fn start(client: Client, instance: String, writes: Arc<WritePermits>) -> Self {
         let (sender, mut queue) = mpsc::channel::<QueuedEvent>(QUEUE_LEN);
         tokio::spawn(async move {
             while let Some(QueuedEvent { event, _pending }) = queue.recv().await {
@@ -55,7 +56,7 @@ impl EventPublisher {
                     tokio::time::sleep(SETTLE_DELAY).await;
                 }
                 let deadline = Instant::now() + MAX_WRITE_WAIT;
-                while writes.available_permits() == 0 && Instant::now() < deadline {
+                while writes.is_busy() && Instant::now() < deadline {
                     tokio::time::sleep(WRITE_POLL_INTERVAL).await;
                 }
                 create(&client, &event).await;
@@ -145,7 +146,7 @@ mod tests {
         let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
         config.default_retry = false;
         let client = Client::try_from(config).unwrap();
-        let publisher = EventPublisher::start(client, "test".to_owned(), Arc::new(Semaphore::new(1)));
+        let publisher = EventPublisher::start(client, "test".to_owned(), WritePermits::new(1));
         assert!(publisher.flush().now_or_never().is_some());
         let spec = serde_json::json!({
             "schedule": { "cron": "* * * * *" },

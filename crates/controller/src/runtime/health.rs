@@ -1,5 +1,6 @@
 //! Health and metrics over HTTP, on a thread of their own, so that they respond even if the event loop is stuck.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use fivespot_cli_support::Failure;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use crate::runtime::metrics::Metrics;
@@ -18,18 +20,35 @@ use crate::runtime::metrics::Metrics;
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// How often the event loop calls [`Health::heartbeat`].
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a watch may fail before the process is no longer ready: longer than an API server takes to restart.
+const WATCH_TOLERANCE: Duration = Duration::from_secs(15);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 pub(crate) struct Health {
     started: Instant,
     /// Milliseconds from the start to the last heartbeat.
     last_heartbeat: AtomicU64,
-    ready: AtomicBool,
+    synced: AtomicBool,
+    /// Watches of the management cluster that fail, by kind.
+    failing_watches: Mutex<BTreeMap<&'static str, FailingWatch>>,
+    metrics: Arc<Metrics>,
+}
+
+struct FailingWatch {
+    since: Instant,
+    /// The last error, in one line of bounded length.
+    error: String,
 }
 
 impl Health {
-    pub(crate) fn new() -> Self {
-        Health { started: Instant::now(), last_heartbeat: AtomicU64::new(0), ready: AtomicBool::new(false) }
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Health {
+            started: Instant::now(),
+            last_heartbeat: AtomicU64::new(0),
+            synced: AtomicBool::new(false),
+            failing_watches: Mutex::default(),
+            metrics,
+        }
     }
 
     pub(crate) fn heartbeat(&self) {
@@ -37,9 +56,21 @@ impl Health {
         self.last_heartbeat.store(now, Ordering::Release);
     }
 
-    /// Ready means that the caches are synced and the process is not shutting down.
-    pub(crate) fn set_ready(&self, ready: bool) {
-        self.ready.store(ready, Ordering::Release);
+    /// Synced means that the caches were filled and the process is not shutting down.
+    pub(crate) fn set_synced(&self, synced: bool) {
+        self.synced.store(synced, Ordering::Release);
+    }
+
+    pub(crate) fn watch_works(&self, kind: &'static str) {
+        self.failing_watches.lock().remove(kind);
+        self.metrics.set_watch_up(kind, true);
+    }
+
+    pub(crate) fn watch_failed(&self, kind: &'static str, error: String) {
+        let mut failing = self.failing_watches.lock();
+        let since = failing.get(kind).map_or_else(Instant::now, |watch| watch.since);
+        failing.insert(kind, FailingWatch { since, error });
+        self.metrics.set_watch_up(kind, false);
     }
 
     fn is_alive(&self) -> bool {
@@ -47,8 +78,20 @@ impl Health {
         self.started.elapsed().saturating_sub(last) < STUCK_AFTER
     }
 
-    fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+    /// Ready means that the caches are synced and the watches work. The error says what is missing.
+    fn readiness(&self) -> Result<(), String> {
+        let failing = self.failing_watches.lock();
+        let is_synced = self.synced.load(Ordering::Acquire);
+        let failing: Vec<String> = failing
+            .iter()
+            .filter(|(_, watch)| !is_synced || watch.since.elapsed() >= WATCH_TOLERANCE)
+            .map(|(kind, watch)| format!("not ready: the watch of {kind}s fails: {}\n", watch.error))
+            .collect();
+        match (is_synced, failing.is_empty()) {
+            (true, true) => Ok(()),
+            (false, true) => Err("not ready: starting or shutting down\n".to_owned()),
+            (_, false) => Err(failing.concat()),
+        }
     }
 }
 
@@ -90,13 +133,15 @@ pub(crate) fn serve(
 }
 
 fn health_router(health: &Arc<Health>) -> Router {
-    let response = |ok: bool, otherwise: &'static str| {
-        if ok { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, otherwise) }
+    let response = |result: Result<(), String>| match result {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
     };
     let alive = Arc::clone(health);
-    let alive = get(async move || response(alive.is_alive(), "event loop is stuck\n"));
+    let alive =
+        get(async move || response(if alive.is_alive() { Ok(()) } else { Err("event loop is stuck\n".to_owned()) }));
     let ready = Arc::clone(health);
-    let ready = get(async move || response(ready.is_ready(), "not ready: starting or shutting down\n"));
+    let ready = get(async move || response(ready.readiness()));
     Router::new()
         .route("/health", alive.clone())
         .route("/healthz", alive)
@@ -113,12 +158,44 @@ fn metrics_router(metrics: &Arc<Metrics>) -> Router {
 mod tests {
     use super::*;
 
+    fn health() -> Health {
+        Health::new(Arc::new(Metrics::new()))
+    }
+
+    fn long_ago() -> Instant {
+        Instant::now().checked_sub(STUCK_AFTER * 2).unwrap()
+    }
+
     #[test]
     fn missing_heartbeat_means_stuck() {
-        let long_ago = Instant::now().checked_sub(STUCK_AFTER * 2).unwrap();
-        let health = Health { started: long_ago, ..Health::new() };
+        let health = Health { started: long_ago(), ..health() };
         assert!(!health.is_alive());
         health.heartbeat();
         assert!(health.is_alive());
+    }
+
+    #[test]
+    fn short_failure_of_watch_is_tolerated_once_synced() {
+        let health = health();
+        health.watch_failed("Machine", "forbidden".to_owned());
+        let error = health.readiness().unwrap_err();
+        assert_eq!(error, "not ready: the watch of Machines fails: forbidden\n");
+        health.set_synced(true);
+        assert_eq!(health.readiness(), Ok(()));
+        health.watch_works("Machine");
+        health.set_synced(false);
+        assert_eq!(health.readiness(), Err("not ready: starting or shutting down\n".to_owned()));
+    }
+
+    #[test]
+    fn long_failure_of_watch_is_reported_until_it_works() {
+        let health = health();
+        health.set_synced(true);
+        health.failing_watches.lock().insert("Machine", FailingWatch { since: long_ago(), error: String::new() });
+        // The last error is reported, and counts from the first.
+        health.watch_failed("Machine", "forbidden".to_owned());
+        assert_eq!(health.readiness(), Err("not ready: the watch of Machines fails: forbidden\n".to_owned()));
+        health.watch_works("Machine");
+        assert_eq!(health.readiness(), Ok(()));
     }
 }

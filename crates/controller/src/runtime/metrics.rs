@@ -36,6 +36,7 @@ pub(crate) struct Metrics {
     /// The objects that `overdue` counts.
     overdue_keys: Mutex<HashSet<Key>>,
     shards: Family<ShardLabels, Gauge>,
+    watches: Family<KindLabels, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -65,6 +66,11 @@ struct ShardLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
     verb: &'static str,
     resource: String,
@@ -90,6 +96,7 @@ impl Metrics {
             overdue: Gauge::default(),
             overdue_keys: Mutex::default(),
             shards: Family::default(),
+            watches: Family::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -137,6 +144,11 @@ impl Metrics {
             metrics.overdue.clone(),
         );
         registry.register("shard_held", "Whether this instance holds the shard", metrics.shards.clone());
+        registry.register(
+            "watch_up",
+            "Whether the watch of a kind of the management cluster works",
+            metrics.watches.clone(),
+        );
         registry.register("build", "Version of the running build", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         metrics.initialize();
         Metrics { registry, ..metrics }
@@ -222,6 +234,10 @@ impl Metrics {
     /// There is no sharding yet: the only shard is 0.
     pub(crate) fn set_shard_held(&self, held: bool) {
         self.shards.get_or_create(&ShardLabels { shard: 0 }).set(i64::from(held));
+    }
+
+    pub(crate) fn set_watch_up(&self, kind: &'static str, up: bool) {
+        self.watches.get_or_create(&KindLabels { kind }).set(i64::from(up));
     }
 
     /// Moves an object between phases; `None` if it did not exist before, or does not any more.

@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod events;
 pub(crate) mod health;
 pub(crate) mod metrics;
+pub(crate) mod permits;
 pub(crate) mod request;
 pub(crate) mod watches;
 pub(crate) mod workqueue;

@@ -1,21 +1,19 @@
 //! The controller process: start, health endpoints, SIGTERM, RBAC and arguments.
 
+use std::net::Ipv4Addr;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fivespot_api::{Phase, keys};
 use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::process::Signal;
-use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions};
+use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixtures::{
-    CONTROLLER_USER, Controller, Endpoint, LogLine, TestMachine, always, create_pdb, messages, namespace_with_cluster,
-    never, scheduled_machine, testbed, wait_for,
+    CONTROLLER_USER, Controller, Endpoint, LogLine, TcpRelay, TestMachine, always, create_pdb, messages,
+    namespace_with_cluster, never, scheduled_machine, testbed, wait_for,
 };
 
 #[tokio::test]
@@ -27,42 +25,13 @@ async fn alive_but_not_ready_without_valid_token() {
     assert_eq!(controller.get(Endpoint::Health, "/ready").await.code, 503);
 }
 
-/// Forwards TCP connections to an API server and counts them.
-struct CountingRelay {
-    server: String,
-    connections: Arc<AtomicUsize>,
-}
-
-impl CountingRelay {
-    async fn start(upstream: &Access) -> Self {
-        let upstream = upstream.server().strip_prefix("https://").unwrap().to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("https://{}", listener.local_addr().unwrap());
-        let connections = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&connections);
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::Relaxed);
-                let mut server = TcpStream::connect(&upstream).await.unwrap();
-                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
-            }
-        });
-        CountingRelay { server, connections }
-    }
-
-    fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-}
-
 #[tokio::test]
 async fn alive_and_retrying_while_api_server_hangs() {
     let options = ControlPlaneOptions::named("hangs").without_controller_manager().without_scheduler();
     let plane = ControlPlane::start(options).await.unwrap();
-    let relay = CountingRelay::start(plane.admin()).await;
+    let relay = TcpRelay::start(plane.admin(), Ipv4Addr::LOCALHOST).await;
     let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, plane.admin().kubeconfig().replace(plane.admin().server(), &relay.server)).unwrap();
+    let kubeconfig = relay.write_kubeconfig(directory.path(), plane.admin());
     plane.signal_api_server(Signal::STOP).unwrap();
     let controller = Controller::start_with_kubeconfig(testbed().await, &kubeconfig, &[]);
     wait_for("the controller has retried", async || {

@@ -28,12 +28,16 @@ impl ServerConfig {
         self.run.join("audit.log")
     }
 
+    pub(super) fn etcd_data(&self) -> PathBuf {
+        self.run.join("etcd")
+    }
+
     pub(super) fn etcd(&self, ports: PortNumbers) -> Command {
         let client = format!("http://127.0.0.1:{}", ports.etcd_client);
         let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
         let mut command = Command::new(self.artifacts.kubernetes("etcd"));
         command
-            .arg(flag("data-dir", &self.run.join("etcd")))
+            .arg(flag("data-dir", &self.etcd_data()))
             // The data need not survive a power failure, and fsync dominates the cost of a write.
             .arg("--unsafe-no-fsync")
             .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])

@@ -46,7 +46,7 @@ pub(super) async fn start_servers(
     let numbers = PortNumbers { etcd_client, etcd_peer, api_server };
     let logs = run.subdirectory("logs").map_err(StartError::io(run.path()))?;
     // Data of a previous attempt whose port was taken.
-    let _ = fs::remove_dir_all(run.path().join("etcd"));
+    let _ = fs::remove_dir_all(config.etcd_data());
 
     let mut etcd = Process::spawn("etcd", &mut config.etcd(numbers), &logs)?;
     await_listener(&mut etcd, etcd_client).await?;

@@ -1,4 +1,4 @@
-//! The container runtime and the CNI plugins of the distribution.
+//! Programs of the distribution: the container runtime, the CNI plugins and what network namespaces need.
 
 use std::env;
 use std::fs::File;
@@ -21,15 +21,15 @@ const SBIN_DIRECTORIES: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 /// Why a real node cannot run here.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    #[error("a real node needs root: run the tests as root")]
+    #[error("a real node or network namespace needs root: run the tests as root")]
     NotRoot,
     /// Programs are missing, and the distribution has no apt-get.
     #[error(
-        "a real node needs {packages}. On Debian and Ubuntu the tests install them; elsewhere install containerd, runc and \
+        "this test needs {packages}. On Debian and Ubuntu the tests install them; elsewhere install containerd, runc and \
          the CNI plugins (in {}) with your package manager", PLUGIN_DIRECTORIES.join(" or ")
     )]
     Missing { packages: String },
-    #[error("a real node needs {packages}, but `{command}` failed:\n{stderr}")]
+    #[error("this test needs {packages}, but `{command}` failed:\n{stderr}")]
     Install { packages: String, command: String, stderr: String },
     #[error("cannot access {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -47,7 +47,7 @@ pub(super) struct Programs {
 }
 
 /// The `PATH` for programs that start each other.
-pub(super) fn search_path() -> String {
+pub(crate) fn search_path() -> String {
     format!("{}:{SBIN_DIRECTORIES}", env::var("PATH").unwrap_or_default())
 }
 
@@ -70,6 +70,24 @@ pub(super) fn ensure() -> Result<Programs, Unavailable> {
             find().map_err(|packages| missing(&packages))
         }
     }
+}
+
+/// Installs the packages of missing programs with apt-get if it exists.
+pub(crate) fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<(), Unavailable> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Unavailable::NotRoot);
+    }
+    let mut packages: Vec<&str> =
+        programs.iter().filter(|(program, _)| which(program).is_none()).map(|(_, package)| *package).collect();
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if which("apt-get").is_none() {
+        return Err(missing(&packages));
+    }
+    let _lock = lock()?;
+    install(&packages)
 }
 
 /// Finds all programs, or returns the packages of the missing ones as the error.
@@ -103,6 +121,14 @@ fn lock() -> Result<File, Unavailable> {
     Ok(file)
 }
 
+/// Whether the preparation of a test succeeded. If not, prints why; with `CI=true` it panics instead.
+pub(crate) fn is_possible(prepared: Result<(), Unavailable>) -> bool {
+    let Err(reason) = prepared else { return true };
+    assert!(env::var_os("CI").is_none_or(|value| value != "true"), "{reason}");
+    print(&format!("skipped: {reason}"));
+    false
+}
+
 /// Prints a line to standard error. Unlike `eprintln!`, it is not captured by the test harness, and does not panic.
 pub(super) fn print(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
@@ -111,7 +137,7 @@ pub(super) fn print(line: &str) {
 /// Installs the packages, and updates the package lists if the first attempt fails.
 fn install(packages: &[&str]) -> Result<(), Unavailable> {
     let install = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
-    print(&format!("testbed: installing the packages of a real node: {install}"));
+    print(&format!("testbed: installing the packages that a test needs: {install}"));
     let mut stderr = String::new();
     for command in [&install, "apt-get update", &install] {
         let mut words = command.split(' ');

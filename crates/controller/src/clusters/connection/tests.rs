@@ -6,7 +6,7 @@ use kube::{Client, Config};
 
 use super::*;
 use crate::runtime::metrics::Metrics;
-use crate::runtime::workqueue::{Placement, WorkQueue};
+use crate::runtime::workqueue::{Placement, Widths, WorkQueue};
 
 const SERVER: &str = "https://10.0.0.1:6443";
 
@@ -24,7 +24,7 @@ fn shared() -> Shared {
         management: unreachable_client(),
         require_kubeconfig: false,
         agent_namespace: "5spot-system".into(),
-        queue: Arc::new(WorkQueue::new(1)),
+        queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
         metrics: Arc::new(Metrics::new()),
     };
     Shared::new(deps, ClusterKey { namespace: "team".to_owned(), name: "edge".to_owned() }, Arc::default())
@@ -97,7 +97,7 @@ async fn lost_connection_changes_state_and_queues_subscribers() {
             assert!(follow.as_mut().now_or_never().is_some());
         }
         assert_eq!(is_connected(&shared), !lost);
-        assert_eq!(shared.deps.queue.next(|_| Placement::default()).now_or_never(), Some(key.clone()));
+        assert_eq!(shared.deps.queue.next(|_| Placement::default(), |_| {}).now_or_never(), Some(key.clone()));
         shared.deps.queue.done(&key, None);
     }
     assert!(matches!(&*shared.state.lock(), ConnectionState::Connecting));
@@ -116,7 +116,7 @@ async fn connection_is_kept_while_management_cluster_does_not_respond() {
     shared.node_missing.notify_one();
     let queued_twice = async {
         for _ in 0..2 {
-            shared.deps.queue.next(|_| Placement::default()).await;
+            shared.deps.queue.next(|_| Placement::default(), |_| {}).await;
             shared.deps.queue.done(&key, None);
         }
     };
