@@ -9,24 +9,37 @@
 mod agent_config;
 mod connection;
 mod kubeconfig;
+mod list_watch;
 mod nodes;
 mod subscribers;
+mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
+use fivespot_planner::retry::FailureClass;
+use serde::de::IgnoredAny;
 use parking_lot::Mutex;
 
-use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT, send};
+use crate::runtime::rate_limit::OncePer;
+use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
 use crate::runtime::workqueue::Key;
 
 pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
 use connection::{ClusterConnection, ConnectionState};
 pub(crate) use connection::{ClusterKey, ConnectionDeps};
 use nodes::NodeCache;
+pub(crate) use list_watch::PAGE_SIZE;
 pub(crate) use nodes::has_reclaim_request;
+pub(crate) use wire::{Page, WorkloadConfigMap, WorkloadNode, WorkloadPod};
+
+/// How often a kind of failure of one workload cluster is logged: its server decides how often it fails, and with what text.
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+pub(crate) type LogLimit = OncePer<String>;
 
 /// All workload clusters in use.
 pub(crate) struct WorkloadClusters {
@@ -69,6 +82,10 @@ impl WorkloadClusters {
                 nodes.watch_error().map_or(NodeLookup::Connecting, |error| {
                     NodeLookup::Unreachable(format!("cannot watch the Nodes of the management cluster: {error}"))
                 })
+            }
+            ConnectionState::Connected(nodes) if !nodes.is_known(name) => {
+                connection.read_unknown_nodes();
+                NodeLookup::Connecting
             }
             ConnectionState::Connected(nodes) => match nodes.get(name) {
                 Some(node) => NodeLookup::Found(node),
@@ -145,8 +162,16 @@ pub(crate) struct WorkloadClient {
 }
 
 impl WorkloadClient {
-    pub(crate) fn nodes(&self) -> Api<Node> {
+    pub(crate) fn nodes(&self) -> Api<WorkloadNode> {
         Api::all(self.nodes.client.clone())
+    }
+
+    /// Sends a request whose response has nothing of interest.
+    pub(crate) async fn request(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), kube::Error> {
+        self.client().request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await.map(|_| ())
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -188,9 +213,17 @@ impl WorkloadClient {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
-        let result = send(WORKLOAD_TIMEOUT, operation, request).await;
-        if result.as_ref().is_err_and(|error| error.status().is_none()) {
-            self.connection.suspect(&self.nodes);
+        let origin = self.nodes.origin;
+        let result = send_to(origin, WORKLOAD_TIMEOUT, operation, request).await;
+        if let Err(error) = &result {
+            if error.status().is_none() {
+                self.connection.suspect(&self.nodes);
+            }
+            // Conflicts and blocked evictions are part of normal operation.
+            let is_expected = matches!(error.class(), FailureClass::Conflict) || error.is_too_many_requests();
+            if origin == Origin::Workload && !is_expected {
+                self.connection.log_failure(error);
+            }
         }
         result
     }

@@ -7,22 +7,41 @@ use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, Response};
-use kube::client::{Body, ClientBuilder};
+use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
-use tower::{Layer, Service};
+use tower::util::BoxService;
+use tower::{BoxError, Layer, Service};
 
 use crate::runtime::metrics::Metrics;
+use crate::runtime::response_limits::{ResponseLimits, is_watch};
 
 /// Creates a client that counts its requests. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an
 /// eviction, and the reconciler decides when to retry.
-pub(crate) fn client(mut config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
+pub(crate) fn client(config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
+    Ok(builder(config)?.with_layer(&CountRequestsLayer { metrics: Arc::clone(metrics) }).build())
+}
+
+/// Creates a client for a workload cluster, whose API server belongs to a tenant: its responses are limited.
+pub(crate) fn workload_client(
+    config: Config,
+    metrics: &Arc<Metrics>,
+    limits: &ResponseLimits,
+) -> Result<Client, kube::Error> {
+    let metrics = CountRequestsLayer { metrics: Arc::clone(metrics) };
+    Ok(builder(config)?.with_layer(limits).with_layer(&metrics).build())
+}
+
+fn builder(mut config: Config) -> Result<ClientBuilder<GenericService>, kube::Error> {
     config.default_retry = false;
     // A watch is silent for at most 290 s; a connection that is silent for longer is dead.
     config.read_timeout = Some(Duration::from_secs(310));
     config.reset_reader_on_write = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("5spot/", env!("CARGO_PKG_VERSION")))));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&CountRequestsLayer { metrics: Arc::clone(metrics) }).build())
+    ClientBuilder::try_from(config)
 }
+
+/// The service that [`ClientBuilder`] creates from a configuration.
+type GenericService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 struct CountRequestsLayer {
     metrics: Arc<Metrics>,
@@ -69,9 +88,8 @@ where
 }
 
 fn verb(method: &Method, query: Option<&str>) -> &'static str {
-    let is_watch = query.is_some_and(|query| query.split('&').any(|parameter| parameter == "watch=true"));
     match method.as_str() {
-        "GET" if is_watch => "watch",
+        "GET" if is_watch(query) => "watch",
         "GET" => "get",
         "POST" => "create",
         "PUT" => "update",

@@ -11,6 +11,7 @@ mod deletion;
 mod drain;
 mod external_edits;
 mod hardened_overlay;
+mod http_limits;
 mod kubeconfig_errors;
 mod machine_failures;
 mod metrics;

@@ -3,11 +3,12 @@
 use fivespot_planner::drain;
 use fivespot_planner::plan::PodKey;
 use fivespot_planner::status::BlockedEviction;
+use fivespot_validation::names::is_dns_subdomain;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
-use kube::core::Status;
-use kube::{Api, ResourceExt as _};
+use kube::core::{Request, Status};
+use kube::{Resource as _, ResourceExt as _};
 use tracing::{debug, info, warn};
 
 use crate::clusters::WorkloadClient;
@@ -71,10 +72,10 @@ impl Scope<'_> {
 
     async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<Eviction, ReconcileError> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
-        let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
-        match self.write_to_workload(client, operation, api.evict(&pod.name, &params)).await {
-            Ok(_) => Ok(Eviction::Accepted),
+        let request = client.request(requests(pod).evict(&pod.name, &params));
+        match self.write_to_workload(client, operation, request).await {
+            Ok(()) => Ok(Eviction::Accepted),
             Err(error) => match error.request().and_then(RequestError::status) {
                 Some(status) if status.code == 404 || status.code == 409 => Ok(Eviction::Gone),
                 Some(status) if is_blocked(status) => Ok(Eviction::Blocked(BlockedEviction {
@@ -98,25 +99,21 @@ impl Scope<'_> {
     /// Lists the pods of the Node and deletes them.
     pub(super) async fn delete_all_pods(&self) -> Result<(), ReconcileError> {
         let Some((client, node)) = self.node()? else { return Ok(()) };
-        let pods = pods_on_node(&client, &node.name).await?;
-        let keys: Vec<PodKey> = pods
-            .iter()
-            .filter(|pod| drain::is_force_deleted(pod))
-            .map(|pod| PodKey {
-                namespace: pod.namespace().unwrap_or_default(),
-                name: pod.name_any(),
-                uid: pod.uid().unwrap_or_default(),
-            })
-            .collect();
-        self.delete_pods(&keys).await
+        let key = |pod: &Pod| PodKey {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+        };
+        let pods = pods_on_node(&client, &node.name, |pod| drain::is_force_deleted(pod).then(|| key(pod))).await?;
+        self.delete_pods(&pods).await
     }
 
     async fn delete_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<(), ReconcileError> {
         let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
-        let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
-        match self.write_to_workload(client, operation, api.delete(&pod.name, &params)).await {
-            Ok(_) => Ok(()),
+        let request = client.request(requests(pod).delete(&pod.name, &params));
+        match self.write_to_workload(client, operation, request).await {
+            Ok(()) => Ok(()),
             Err(error) if error.is_not_found() || error.request().is_some_and(RequestError::is_conflict) => Ok(()),
             Err(error) => Err(error),
         }
@@ -130,10 +127,15 @@ fn is_blocked(status: &Status) -> bool {
     (status.code == 429 && by_budget) || (status.code == 500 && status.message.contains("PodDisruptionBudget"))
 }
 
-/// Name of the budget, from the message of the cause.
+fn requests(pod: &PodKey) -> Request {
+    Request::new(Pod::url_path(&(), Some(&pod.namespace)))
+}
+
+/// Name of the budget, from the message of the cause. It ends up in the status, so nothing but a name is accepted from the
+/// server.
 fn budget_name(status: &Status) -> Option<String> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let message = causes.into_iter().find(|cause| cause.reason == DISRUPTION_BUDGET).map(|cause| &cause.message)?;
     let rest = message.strip_prefix("The disruption budget ")?;
-    rest.split_whitespace().next().map(str::to_owned)
+    rest.split_whitespace().next().filter(|name| is_dns_subdomain(name)).map(str::to_owned)
 }
