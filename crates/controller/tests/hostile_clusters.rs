@@ -64,10 +64,8 @@ struct Tenants {
 impl Tenants {
     async fn create(count: usize) -> Self {
         let testbed = testbed().await;
-        let tenants = Tenants {
-            hostile: testbed.namespace("hostile").await,
-            honest: namespace_with_cluster("honest").await,
-        };
+        let tenants =
+            Tenants { hostile: testbed.namespace("hostile").await, honest: namespace_with_cluster("honest").await };
         let mut controller = Controller::start_with_args(testbed, &[]).await;
         let names: Vec<String> = (0..count).map(cluster_name).collect();
         for name in &names {

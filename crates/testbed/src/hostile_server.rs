@@ -133,7 +133,8 @@ impl Client {
             }
             Attack::ManyItems => {
                 let items = "{},".repeat(600_000);
-                self.whole(200, &format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{items}{{}}]}}")).await
+                self.whole(200, &format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{items}{{}}]}}"))
+                    .await
             }
             Attack::LongStrings => {
                 let long = "a".repeat(16 * 1024);
@@ -176,7 +177,8 @@ impl Client {
     }
 
     async fn whole(&mut self, code: u16, body: &str) -> io::Result<()> {
-        let head = format!("HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head =
+            format!("HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
         self.0.write_all(head.as_bytes()).await?;
         self.0.write_all(body.as_bytes()).await?;
         self.0.flush().await
@@ -212,7 +214,8 @@ fn list(items: &str) -> String {
 
 fn node(name: &str, taints: &Value) -> String {
     let taints = taints.as_array().cloned().unwrap_or_default();
-    json!({ "metadata": { "name": name, "uid": name, "resourceVersion": "1" }, "spec": { "taints": taints } }).to_string()
+    json!({ "metadata": { "name": name, "uid": name, "resourceVersion": "1" }, "spec": { "taints": taints } })
+        .to_string()
 }
 
 /// A Node that is Ready in every other version.

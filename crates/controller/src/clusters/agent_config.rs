@@ -92,10 +92,7 @@ impl AgentConfigCache {
     }
 
     /// Applies an item of the watch and returns the Nodes whose configuration it concerns.
-    pub(super) fn apply_watch_result(
-        &self,
-        result: Result<Event<ConfigMap>, WatchError>,
-    ) -> AffectedNodes {
+    pub(super) fn apply_watch_result(&self, result: Result<Event<ConfigMap>, WatchError>) -> AffectedNodes {
         self.is_listing.store(matches!(result, Ok(Event::Init | Event::InitApply(_))), Ordering::Release);
         let event = match result {
             Ok(event) => event,

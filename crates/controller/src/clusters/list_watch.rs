@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _, Lines};
 use futures::stream::{self, BoxStream};
-use futures::StreamExt as _;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use kube::runtime::watcher::Event;
@@ -283,7 +283,8 @@ mod tests {
         let event = |type_: &str, object: &str| {
             decode::<WorkloadNode>(&format!("{{\"type\":\"{type_}\",\"object\":{object}}}"), "Node")
         };
-        let node = r#"{"metadata":{"name":"n1","resourceVersion":"7","labels":{"a":"b"},"managedFields":[{}]},"spec":{}}"#;
+        let node =
+            r#"{"metadata":{"name":"n1","resourceVersion":"7","labels":{"a":"b"},"managedFields":[{}]},"spec":{}}"#;
         let Ok(Decoded::Apply(WorkloadNode(applied))) = event("ADDED", node) else { panic!("a Node") };
         assert_eq!((applied.name_any().as_str(), applied.resource_version().as_deref()), ("n1", Some("7")));
         assert!(applied.labels().is_empty() && applied.metadata.managed_fields.is_none());

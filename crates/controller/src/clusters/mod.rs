@@ -18,11 +18,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use fivespot_planner::retry::FailureClass;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
-use fivespot_planner::retry::FailureClass;
-use serde::de::IgnoredAny;
 use parking_lot::Mutex;
+use serde::de::IgnoredAny;
 
 use crate::runtime::rate_limit::OncePer;
 use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
@@ -31,8 +31,8 @@ use crate::runtime::workqueue::Key;
 pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
 use connection::{ClusterConnection, ConnectionState};
 pub(crate) use connection::{ClusterKey, ConnectionDeps};
-use nodes::NodeCache;
 pub(crate) use list_watch::PAGE_SIZE;
+use nodes::NodeCache;
 pub(crate) use nodes::has_reclaim_request;
 pub(crate) use wire::{Page, WorkloadConfigMap, WorkloadNode, WorkloadPod};
 

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::LogLimit;
 use super::agent_config::{AgentConfigCache, configured_node, has_agent_label};
 use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
 use super::wire::{WorkloadConfigMap, WorkloadNode};
-use super::LogLimit;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
 use crate::runtime::rate_limit::RateLimit;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
 use tower::util::BoxService;
@@ -80,7 +80,7 @@ where
         let response = self.inner.call(request);
         Box::pin(async move {
             let response = response.await;
-            let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| it.status().as_u16().to_string());
+            let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| code(it.status()));
             metrics.record_request(verb, resource, code);
             response
         })
@@ -97,6 +97,11 @@ fn verb(method: &Method, query: Option<&str>) -> &'static str {
         "DELETE" => "delete",
         _ => "other",
     }
+}
+
+/// A server can send any number: only those that HTTP defines become a label value.
+fn code(status: StatusCode) -> String {
+    if status.canonical_reason().is_some() { status.as_u16().to_string() } else { "other".to_owned() }
 }
 
 /// Plural and subresource of a path: few label values, whatever the objects are called.
@@ -132,6 +137,12 @@ mod tests {
         ] {
             assert_eq!(resource(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn unknown_status_is_counted_as_other() {
+        let label = |status: u16| code(StatusCode::from_u16(status).unwrap());
+        assert_eq!([200, 429, 599, 999].map(label), ["200", "429", "other", "other"]);
     }
 
     #[test]
