@@ -34,11 +34,8 @@ pub(crate) fn init(format: LogFormat) -> Result<(), Failure> {
 
 fn filter(rust_log: Option<&str>) -> Result<EnvFilter, Failure> {
     let directives = rust_log.filter(|directives| !directives.trim().is_empty()).unwrap_or(DEFAULT_FILTER);
-    let mut directives = directives.to_owned();
-    for quiet in QUIET_CRATES.iter().filter(|it| !names_crate(&directives, it)).collect::<Vec<_>>() {
-        directives.push_str(&format!(",{quiet}=off"));
-    }
-    EnvFilter::try_new(&directives).map_err(|error| {
+    let quiet = QUIET_CRATES.iter().filter(|it| !names_crate(directives, it)).map(|it| format!(",{it}=off"));
+    EnvFilter::try_new(format!("{directives}{}", quiet.collect::<String>())).map_err(|error| {
         Failure::bad_input(format!(
             "cannot read RUST_LOG {directives:?}: {error}; write for example RUST_LOG=info or RUST_LOG=info,kube_client=debug"
         ))

@@ -115,6 +115,7 @@ async fn hostile_servers_exhaust_neither_memory_nor_log() {
     // What the status says of each.
     let attacks = [
         (Attack::EndlessBody, "response is larger than"),
+        (Attack::TinyChunks, "response is larger than"),
         (Attack::EndlessLine, "watch event is larger than"),
         (Attack::EndlessPages, "more than 500 pages"),
         (Attack::ManyItems, "invalid response"),

@@ -1,5 +1,5 @@
-//! An API server that a malicious tenant could name in a kubeconfig: it has a trusted certificate and sends whatever it
-//! likes. It attacks only the controller, so that Cluster API stays connected to the real one.
+//! An API server that a malicious tenant could name in a kubeconfig: it has a trusted certificate and sends
+//! anything. It attacks only the controller, so that Cluster API stays connected to the real one.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,6 +24,8 @@ const SLOWLY: Duration = Duration::from_millis(200);
 pub enum Attack {
     /// The list of Nodes does not end.
     EndlessBody,
+    /// The same, one byte per chunk.
+    TinyChunks,
     /// The first event of the watch does not end.
     EndlessLine,
     /// Every page of the list has another one after it.
@@ -122,6 +124,10 @@ impl Client {
         let is_watch = path.contains("watch=true");
         match attack {
             Attack::EndlessBody => self.endless("{\"items\":[", &node("n", &json!({})), ",").await,
+            Attack::TinyChunks => {
+                self.0.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await?;
+                self.repeat("1\r\n \r\n").await
+            }
             Attack::EndlessLine if is_watch => self.endless("{\"type\":\"ADDED\",\"object\":\"", "", "a").await,
             Attack::EndlessPages => {
                 let nodes: Vec<String> = (0..500).map(|it| node(&format!("n-{it}"), &json!({}))).collect();

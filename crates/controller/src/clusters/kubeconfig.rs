@@ -215,7 +215,7 @@ mod tests {
         let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..40 {
             let elements = vec![format!("*a{}", level - 1); 10].join(", ");
-            aliases.push_str(&format!("a{level}: &a{level} [{elements}]\n"));
+            aliases = format!("{aliases}a{level}: &a{level} [{elements}]\n");
         }
         aliases.push_str("users: *a39\n");
         let nested = format!("extensions: {}{}", "[".repeat(20_000), "]".repeat(20_000));

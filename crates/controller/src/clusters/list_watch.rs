@@ -1,7 +1,7 @@
 //! List and watch of a workload cluster, with limits.
 //!
-//! The watcher of kube-rs decodes a page of any number of objects, follows any number of pages, starts a watch again at
-//! once when the server closes it, and logs texts of the server. None of that is acceptable for a server that belongs to a
+//! The watcher of kube-rs decodes a page of any number of objects, follows any number of pages, immediately starts a
+//! watch again that the server closes, and logs texts of the server. None of that is acceptable for a server that belongs to a
 //! tenant.
 
 use std::collections::VecDeque;
@@ -210,12 +210,11 @@ impl ListWatch {
             self.client.request::<Page<K>>(request).await
         };
         let page = send_to(self.origin, RESPONSE_TIMEOUT, self.operation("list"), request).await?;
-        let next = match page.metadata.r#continue.filter(|token| !token.0.is_empty()) {
-            Some(token) => Next::Page(Some(token.0)),
-            None => {
-                let version = page.metadata.resource_version.filter(|version| !version.0.is_empty());
-                Next::Watch(version.ok_or(WatchError::NoResourceVersion { kind: self.kind })?.0)
-            }
+        let next = if let Some(token) = page.metadata.r#continue.filter(|token| !token.0.is_empty()) {
+            Next::Page(Some(token.0))
+        } else {
+            let version = page.metadata.resource_version.filter(|version| !version.0.is_empty());
+            Next::Watch(version.ok_or(WatchError::NoResourceVersion { kind: self.kind })?.0)
         };
         Ok(State::Listing { page: page.items.0.into(), next, pages: pages + 1 })
     }

@@ -8,6 +8,7 @@
 
 mod agent_config;
 mod connection;
+mod known_nodes;
 mod kubeconfig;
 mod list_watch;
 mod nodes;

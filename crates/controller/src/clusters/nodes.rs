@@ -1,6 +1,5 @@
 //! The Nodes of one cluster.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,22 +16,17 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::LogLimit;
 use super::agent_config::{AgentConfigCache, configured_node, has_agent_label};
+use super::known_nodes::KnownNodes;
 use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
 use super::wire::{WorkloadConfigMap, WorkloadNode};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
-use crate::runtime::rate_limit::RateLimit;
 use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
 use crate::runtime::workqueue::WorkQueue;
 
 /// Nodes that are read at a time.
 const MAX_CONCURRENT_READS: usize = 8;
-/// Events of one Node that queue objects immediately; more are delayed, so that a server that floods the watch causes few
-/// reconciles and writes.
-const EVENT_BURST: u32 = 10;
-const EVENTS_PER_SECOND: u32 = 1;
-
 /// A cache of the Nodes of one cluster, and the client for it.
 ///
 /// Of a workload cluster only the Nodes of this controller's Machines are kept: its API server belongs to a tenant, and must
@@ -68,15 +62,6 @@ pub(super) struct NodeCacheDeps {
     pub(super) log_limit: Arc<LogLimit>,
 }
 
-struct KnownNodes {
-    subscribers: SharedSubscribers,
-    /// Nodes whose state the cache has, also if they do not exist.
-    names: HashSet<String>,
-    /// The Nodes that the current list adds.
-    listing: Option<HashSet<String>>,
-    rates: HashMap<String, RateLimit>,
-}
-
 impl NodeCache {
     /// A cache of the Nodes of a workload cluster that an object is subscribed to.
     pub(super) fn of_workload_cluster(
@@ -85,8 +70,10 @@ impl NodeCache {
         subscribers: SharedSubscribers,
         deps: NodeCacheDeps,
     ) -> Self {
-        let known = KnownNodes { subscribers, names: HashSet::new(), listing: None, rates: HashMap::new() };
-        NodeCache { known: Some(Mutex::new(known)), ..Self::new(client, cluster, Origin::Workload, deps) }
+        NodeCache {
+            known: Some(Mutex::new(KnownNodes::new(subscribers))),
+            ..Self::new(client, cluster, Origin::Workload, deps)
+        }
     }
 
     /// A cache of all Nodes of the management cluster.
@@ -121,7 +108,7 @@ impl NodeCache {
 
     /// Whether a Node that is not in the cache does not exist.
     pub(super) fn is_known(&self, name: &str) -> bool {
-        self.known.as_ref().is_none_or(|known| known.lock().names.contains(name))
+        self.known.as_ref().is_none_or(|known| known.lock().contains(name))
     }
 
     pub(super) fn watch_error(&self) -> Option<String> {
@@ -245,7 +232,7 @@ impl NodeCache {
 
     /// Whether a list is in progress: an object that is read meanwhile would be lost at its end.
     pub(super) fn is_listing(&self) -> bool {
-        let lists_nodes = self.known.as_ref().is_some_and(|known| known.lock().listing.is_some());
+        let lists_nodes = self.known.as_ref().is_some_and(|known| known.lock().is_listing());
         lists_nodes || self.agent_config().is_some_and(AgentConfigCache::is_listing)
     }
 
@@ -258,7 +245,7 @@ impl NodeCache {
         while let Some((result, name)) = reads.next().await {
             let (node, config) = result?;
             if let Some(known) = &self.known {
-                known.lock().names.insert(name.clone());
+                known.lock().insert(&name);
             }
             if let Some(node) = node {
                 self.cache.apply_watch_event(Event::Apply(node));
@@ -282,7 +269,7 @@ impl NodeCache {
         let config = keys::reclaim_config_map(name);
         let operation = Operation::new("read", format!("ConfigMap {}/{config}", self.deps.agent_namespace));
         let config = send_to(self.origin, WORKLOAD_TIMEOUT, operation, configs.get_opt(&config)).await?;
-        let managed = config.map(|config| config.0).filter(|config| has_agent_label(config));
+        let managed = config.map(|config| config.0).filter(has_agent_label);
         Ok((node.map(|node| node.0), managed))
     }
 
@@ -294,41 +281,6 @@ impl NodeCache {
         for subscribers in self.subscribers.lock().iter() {
             subscribers.lock().notify(affected, delay, &self.deps.queue);
         }
-    }
-}
-
-impl KnownNodes {
-    /// Whether an event concerns a Node that is kept.
-    fn keeps(&mut self, event: &Event<Node>) -> bool {
-        match event {
-            Event::Init => self.listing = Some(self.subscribers.lock().nodes()),
-            Event::InitDone => self.names = self.listing.take().unwrap_or_default(),
-            Event::InitApply(node) => {
-                return self.listing.as_ref().is_some_and(|names| names.contains(&node.name_any()));
-            }
-            Event::Apply(node) | Event::Delete(node) => return self.names.contains(&node.name_any()),
-        }
-        true
-    }
-
-    /// The Nodes that an object is subscribed to and whose state is not known. Drops those without a subscriber.
-    fn unknown(&mut self, cache: &Cache<Node>) -> Vec<String> {
-        let subscribed = self.subscribers.lock().nodes();
-        for dropped in self.names.extract_if(|name| !subscribed.contains(name)) {
-            if let Some(node) = cache.get_cluster_scoped(&dropped) {
-                cache.mark_deleted(&node);
-            }
-        }
-        self.rates.retain(|name, _| subscribed.contains(name));
-        subscribed.into_iter().filter(|name| !self.names.contains(name)).collect()
-    }
-
-    fn delay(&mut self, node: &str) -> Duration {
-        if !self.names.contains(node) {
-            return Duration::ZERO;
-        }
-        let rate = self.rates.entry(node.to_owned());
-        rate.or_insert_with(|| RateLimit::new(EVENT_BURST, EVENTS_PER_SECOND)).take_at_most(1)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A token bucket: `burst` at once, then `per_second`.
+/// A token bucket: `burst` immediately, then `per_second`.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     burst: f64,

@@ -26,6 +26,8 @@ const MAX_RESPONSE: usize = 2048 * KIB;
 const MAX_ERROR_RESPONSE: usize = 64 * KIB;
 /// One object, in one line.
 const MAX_WATCH_EVENT: usize = 1024 * KIB;
+/// What each chunk of a response costs in addition to its bytes: a server can send one byte at a time.
+const CHUNK_OVERHEAD: usize = 64;
 /// A response up to this size needs no permit.
 const MAX_SMALL: usize = 64 * KIB;
 /// How long a large response may take once it has its permit.
@@ -128,9 +130,10 @@ where
         // Nothing is sent until the future is polled.
         let response = self.inner.call(request);
         let respond = async move {
-            let request = match is_watch {
-                true => None,
-                false => Some(requests.acquire_owned().await.expect("the semaphore is never closed")),
+            let request = if is_watch {
+                None
+            } else {
+                Some(requests.acquire_owned().await.expect("the semaphore is never closed"))
             };
             let response = response.await?;
             let limit = match response.status() {
@@ -211,7 +214,8 @@ impl<B> LimitedBody<B> {
         let last = lines.next().unwrap_or_default();
         // The longest line of this chunk, the first of which continues the one before.
         self.received += match self.limit {
-            Limit::Whole(_) => data.len(),
+            // The chunks are collected, those of a line are copied.
+            Limit::Whole(_) => data.len() + CHUNK_OVERHEAD,
             Limit::Line => data.split(|byte| *byte == b'\n').next().unwrap_or_default().len(),
         };
         if let Some(exceeded) = self.limit.exceeded_by(self.received) {
@@ -288,6 +292,17 @@ mod tests {
         let whole = body(&limits, Limit::Whole(MAX_RESPONSE), endless(b'\n'));
         assert_eq!(exceeded(whole).await, LimitExceeded::Response { max: MAX_RESPONSE });
         assert_eq!(exceeded(body(&limits, Limit::Line, endless(b'a'))).await, LimitExceeded::WatchEvent);
+    }
+
+    #[tokio::test]
+    async fn tiny_chunks_count_as_more_than_their_bytes() {
+        let tiny = stream::repeat(bytes::Bytes::from_static(b"a")).map(|chunk| Ok(Frame::data(chunk))).boxed();
+        let mut body = body(&limits(), Limit::Whole(MAX_RESPONSE), tiny);
+        let mut chunks = 0;
+        while body.frame().await.unwrap().is_ok() {
+            chunks += 1;
+        }
+        assert!(chunks < 40_000, "{chunks}");
     }
 
     #[tokio::test]
