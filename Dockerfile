@@ -18,8 +18,9 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked --target "$target" --bin 5spot --bin 5spot-reclaim-agent && \
     install -D -t /out "target/$target/release/5spot" "target/$target/release/5spot-reclaim-agent"
 
-# distroless/static has the public CA certificates, for workload clusters whose kubeconfig has no CA, and no shell.
-FROM gcr.io/distroless/static-debian12:nonroot AS controller
+# The public CA certificates are for workload clusters whose kubeconfig has no CA.
+FROM scratch AS controller
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/5spot /5spot
 USER 65532:65532
 EXPOSE 8080 8081

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::capi::{ServedApi, served_api};
-use crate::clusters::{ConnectionDeps, WorkloadClusters};
+use crate::clusters::{ConnectionDeps, LOG_INTERVAL, LogLimit, WorkloadClusters};
 use crate::config::Config;
 use crate::object::StoredObject;
 use crate::reconciler::{self, Context, ContextDeps, Requeue, triggers};
@@ -23,6 +23,7 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::health::{self, HEARTBEAT_INTERVAL, Health};
 use crate::runtime::metrics::Metrics;
 use crate::runtime::permits::{Urgency, WritePermits};
+use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::watches::NotServed;
 use crate::runtime::workqueue::{Key, Placement, Widths, WorkQueue};
 use crate::telemetry;
@@ -77,6 +78,8 @@ async fn run_controller(
         agent_namespace: config.agent_namespace.as_str().into(),
         queue: Arc::clone(&queue),
         metrics: Arc::clone(metrics),
+        large_responses: Arc::new(LargeResponses::new()),
+        log_limit: Arc::new(LogLimit::new(LOG_INTERVAL)),
     });
     let context = Arc::new(Context::new(ContextDeps {
         client,

@@ -29,6 +29,7 @@ mod cluster;
 pub mod control_plane;
 mod diagnostics;
 pub mod fault_proxy;
+pub mod hostile_server;
 mod install;
 pub mod kwok;
 mod manifest;

@@ -2,17 +2,24 @@
 //! garbage collection removes it with the Node.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fivespot_api::keys;
-use futures::Stream;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::Event;
+use kube::{Client, Resource as _, ResourceExt};
 use parking_lot::Mutex;
 
+use super::LogLimit;
+use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
+use super::nodes::NodeCacheDeps;
 use super::subscribers::AffectedNodes;
+use super::wire::WorkloadConfigMap;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent};
-use crate::runtime::watches::{describe_watch_error, watch_with_retries};
+use crate::runtime::request::Origin;
 
 /// What is known of the configuration of one agent.
 pub(crate) enum AgentConfigState {
@@ -30,13 +37,31 @@ pub(super) struct AgentConfigCache {
     cluster: String,
     namespace: Arc<str>,
     cache: Cache<ConfigMap>,
+    is_listing: AtomicBool,
     /// The last error of the watch, until it succeeds.
     watch_error: Mutex<Option<String>>,
+    log_limit: Arc<LogLimit>,
 }
 
 impl AgentConfigCache {
-    pub(super) fn new(cluster: String, namespace: Arc<str>) -> Self {
-        AgentConfigCache { cluster, namespace, cache: Cache::new(()), watch_error: Mutex::default() }
+    pub(super) fn new(cluster: String, deps: &NodeCacheDeps) -> Self {
+        AgentConfigCache {
+            cluster,
+            namespace: Arc::clone(&deps.agent_namespace),
+            cache: Cache::new(()),
+            is_listing: AtomicBool::new(false),
+            watch_error: Mutex::default(),
+            log_limit: Arc::clone(&deps.log_limit),
+        }
+    }
+
+    /// Whether the first list is complete.
+    pub(super) fn is_ready(&self) -> bool {
+        self.cache.is_ready()
+    }
+
+    pub(super) fn is_listing(&self) -> bool {
+        self.is_listing.load(Ordering::Acquire)
     }
 
     pub(super) fn get(&self, node: &str) -> AgentConfigState {
@@ -58,27 +83,24 @@ impl AgentConfigCache {
     }
 
     /// Watches every ConfigMap that this controller manages, with retries.
-    pub(super) fn watch(
-        &self,
-        client: Client,
-    ) -> impl Stream<Item = Result<watcher::Event<ConfigMap>, watcher::Error>> + Send + 'static {
-        let label = format!("{}={}", keys::RECLAIM_AGENT_LABEL, keys::RECLAIM_AGENT_ENABLED);
-        let configs: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
-        watch_with_retries(configs, watcher::Config::default().labels(&label))
+    pub(super) fn watch(client: Client, origin: Origin, namespace: &str) -> EventStream<ConfigMap> {
+        let labels = Some(format!("{}={}", keys::RECLAIM_AGENT_LABEL, keys::RECLAIM_AGENT_ENABLED));
+        let path = ConfigMap::url_path(&(), Some(namespace));
+        let of = ListWatch { client, origin, kind: "ConfigMap", path, labels };
+        let events = list_watch::<WorkloadConfigMap>(of).map_ok(|event| map_event(event, |config| config.0));
+        events.backoff(Backoff::watch()).boxed()
     }
 
     /// Applies an item of the watch and returns the Nodes whose configuration it concerns.
-    pub(super) fn apply_watch_result(
-        &self,
-        result: Result<watcher::Event<ConfigMap>, watcher::Error>,
-    ) -> AffectedNodes {
+    pub(super) fn apply_watch_result(&self, result: Result<Event<ConfigMap>, WatchError>) -> AffectedNodes {
+        self.is_listing.store(matches!(result, Ok(Event::Init | Event::InitApply(_))), Ordering::Release);
         let event = match result {
             Ok(event) => event,
             Err(error) => return self.record_watch_error(&error),
         };
         // The start of a list is not a success yet.
-        let is_start = matches!(event, watcher::Event::Init);
-        let event = self.cache.apply_watch_event(event.modify(|config| config.metadata.managed_fields = None));
+        let is_start = matches!(event, Event::Init);
+        let event = self.cache.apply_watch_event(event);
         if !is_start && self.cache.is_ready() && self.watch_error.lock().take().is_some() {
             return AffectedNodes::All;
         }
@@ -89,12 +111,11 @@ impl AgentConfigCache {
         }
     }
 
-    fn record_watch_error(&self, error: &watcher::Error) -> AffectedNodes {
-        let error = describe_watch_error(error);
-        let before = self.watch_error.lock().replace(error.clone());
-        // The watch is retried for as long as it fails: log each error once.
-        if before.as_ref() != Some(&error) {
-            tracing::warn!(cluster = self.cluster, namespace = %self.namespace, error, "Cannot watch agent configuration");
+    fn record_watch_error(&self, error: &WatchError) -> AffectedNodes {
+        let before = self.watch_error.lock().replace(error.to_string());
+        if self.log_limit.allows(&format!("agent configuration of {}", self.cluster)) {
+            let (cluster, error) = (&self.cluster, error.text());
+            tracing::warn!(cluster, namespace = %self.namespace, error, "Cannot watch agent configuration");
         }
         if before.is_none() { AffectedNodes::All } else { AffectedNodes::None }
     }
@@ -105,8 +126,12 @@ impl AgentConfigCache {
 }
 
 fn node_of(config: &ConfigMap) -> AffectedNodes {
-    let (name, prefix) = (config.name_any(), keys::reclaim_config_map(""));
-    name.strip_prefix(&prefix).map_or(AffectedNodes::None, |node| AffectedNodes::One(node.to_owned()))
+    configured_node(config).map_or(AffectedNodes::None, |node| AffectedNodes::One(node.to_owned()))
+}
+
+/// The Node whose agent a ConfigMap configures, by its name.
+pub(super) fn configured_node(config: &ConfigMap) -> Option<&str> {
+    config.metadata.name.as_deref()?.strip_prefix(&keys::reclaim_config_map(""))
 }
 
 /// Whether a Node has the label that lets the agent run on it, or a ConfigMap the same label that marks it as managed.
@@ -124,15 +149,24 @@ pub(crate) fn config_text<'a>(config: &'a ConfigMap, node: &Node) -> Option<&'a 
 
 #[cfg(test)]
 mod tests {
+    use super::super::LOG_INTERVAL;
     use super::*;
+    use crate::runtime::request::{Operation, RequestError};
+    use crate::runtime::workqueue::WorkQueue;
 
     #[test]
     fn forbidden_watch_is_truncated_and_notifies_once() {
-        let configs = AgentConfigCache::new("team/edge".to_owned(), "5spot-system".into());
+        let deps = NodeCacheDeps {
+            agent_namespace: "5spot-system".into(),
+            queue: Arc::new(WorkQueue::new(1)),
+            log_limit: Arc::new(LogLimit::new(LOG_INTERVAL)),
+        };
+        let configs = AgentConfigCache::new("team/edge".to_owned(), &deps);
         let forbidden = || {
             let status =
                 kube::core::Status::failure(&format!("no\n{}", "!".repeat(1_000_000)), "Forbidden").with_code(403);
-            Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+            let (operation, source) = (Operation::new("list", "ConfigMaps"), kube::Error::Api(status.boxed()));
+            Err(WatchError::Request(RequestError::Failed { operation, source, origin: Origin::Management }))
         };
         assert!(matches!(configs.apply_watch_result(forbidden()), AffectedNodes::All));
         assert!(matches!(configs.apply_watch_result(forbidden()), AffectedNodes::None));

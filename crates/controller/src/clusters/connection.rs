@@ -11,24 +11,28 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::runtime::watcher;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::LogLimit;
 use super::kubeconfig::{self, KubeconfigError};
-use super::nodes::{MANAGEMENT, NodeCache};
+use super::list_watch::{EventStream, WatchError};
+use super::nodes::{NodeCache, NodeCacheDeps};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
 use crate::runtime::backoff::Backoff;
-use crate::runtime::client::client;
+use crate::runtime::client::workload_client;
+use crate::runtime::error_class::ErrorClass;
 use crate::runtime::metrics::Metrics;
-use crate::runtime::request::{describe, truncate};
-use crate::runtime::watches::describe_watch_error;
+use crate::runtime::request::{RequestError, describe, truncate};
+use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 /// How long a cluster may take to send its first Node, and then each further one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a cluster may take to send all of them.
+const LIST_TIMEOUT: Duration = Duration::from_mins(5);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// How often the Secret is read again because a Node is not in the cluster where it was expected.
@@ -58,6 +62,9 @@ pub(crate) struct ConnectionDeps {
     pub(crate) agent_namespace: Arc<str>,
     pub(crate) queue: Arc<WorkQueue>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Shared by all connections.
+    pub(crate) large_responses: Arc<LargeResponses>,
+    pub(crate) log_limit: Arc<LogLimit>,
 }
 
 #[derive(Clone)]
@@ -68,12 +75,12 @@ pub(super) enum ConnectionState {
     Connected(Arc<NodeCache>),
 }
 
-/// Why a connection cannot be established.
+/// Why a connection cannot be established. As a text it is suitable for the status.
 #[derive(Debug, thiserror::Error)]
 enum ConnectError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    #[error("cannot create a client for server {server}: {}", describe(source))]
+    #[error("cannot create a client for server {server}: {}", ErrorClass::of(source))]
     Client {
         server: String,
         #[source]
@@ -81,14 +88,29 @@ enum ConnectError {
     },
     #[error("server {server} did not respond within {} s", limit.as_secs())]
     Timeout { server: String, limit: Duration },
-    #[error("server {server}: {}", describe_watch_error(source))]
+    #[error("server {server}: {source}")]
     Watch {
         server: String,
         #[source]
-        source: watcher::Error,
+        source: WatchError,
     },
     #[error("server {server} closed the watch of its Nodes")]
     WatchClosed { server: String },
+}
+
+impl ConnectError {
+    /// With what the server sent, for the log.
+    fn text(&self) -> String {
+        match self {
+            ConnectError::Client { server, source } => {
+                format!("cannot create a client for server {server}: {}", describe(source))
+            }
+            ConnectError::Watch { server, source } => format!("server {server}: {}", source.text()),
+            ConnectError::Kubeconfig(_) | ConnectError::Timeout { .. } | ConnectError::WatchClosed { .. } => {
+                self.to_string()
+            }
+        }
+    }
 }
 
 /// The connection to one workload cluster; it is closed when dropped.
@@ -106,6 +128,8 @@ struct Shared {
     suspected: Notify,
     /// A Node is not in this cluster: the Secret may have changed.
     node_missing: Notify,
+    /// An object has subscribed to a Node whose state is not known.
+    node_unknown: Notify,
     kubeconfig_read_at: Mutex<Instant>,
     had_kubeconfig: AtomicBool,
     management_nodes: Arc<Mutex<Weak<NodeCache>>>,
@@ -154,6 +178,19 @@ impl ClusterConnection {
         true
     }
 
+    /// Requests a read of the Nodes whose state is not known. Their subscribers are queued afterwards.
+    pub(super) fn read_unknown_nodes(&self) {
+        self.shared.node_unknown.notify_one();
+    }
+
+    /// Logs a failed request, with what the server sent, but not often: a tenant decides how often and what.
+    pub(super) fn log_failure(&self, error: &RequestError) {
+        let cluster = &self.shared.cluster;
+        if self.shared.deps.log_limit.allows(&format!("requests to {cluster}")) {
+            tracing::warn!(%cluster, error = error.text(), "Request to workload cluster failed");
+        }
+    }
+
     /// Gives the connection up because a request got no response, unless the request was sent over an earlier connection.
     pub(super) fn suspect(&self, nodes: &Arc<NodeCache>) {
         if matches!(&*self.shared.state.lock(), ConnectionState::Connected(current) if Arc::ptr_eq(current, nodes)) {
@@ -180,6 +217,7 @@ impl Shared {
             subscribers: SharedSubscribers::default(),
             suspected: Notify::new(),
             node_missing: Notify::new(),
+            node_unknown: Notify::new(),
             kubeconfig_read_at: Mutex::new(Instant::now()),
             had_kubeconfig: AtomicBool::new(false),
             management_nodes,
@@ -193,8 +231,11 @@ impl Shared {
             let result = self.connect_and_follow().await;
             let delay = backoff.delay();
             if let Err(error) = result {
-                let retry_in = format_args!("{:.1}s", delay.as_secs_f64());
-                tracing::error!(cluster = %self.cluster, %error, %retry_in, "Cannot reach workload cluster");
+                if self.deps.log_limit.allows(&format!("connection to {}", self.cluster)) {
+                    let retry_in = format_args!("{:.1}s", delay.as_secs_f64());
+                    let (cluster, error) = (&self.cluster, error.text());
+                    tracing::error!(%cluster, error, %retry_in, "Cannot reach workload cluster");
+                }
                 self.set_state(ConnectionState::Unreachable(error.to_string()));
             }
             tokio::time::sleep(delay).await;
@@ -210,7 +251,7 @@ impl Shared {
             }
             NodeSource::WorkloadCluster { kubeconfig } => {
                 let connection = self.connect(&kubeconfig).await?;
-                self.follow(connection, &kubeconfig).await;
+                self.follow(connection, &kubeconfig).await?;
             }
         }
         Ok(())
@@ -241,43 +282,65 @@ impl Shared {
     fn management_nodes(&self) -> Arc<NodeCache> {
         let mut management_nodes = self.management_nodes.lock();
         management_nodes.upgrade().unwrap_or_else(|| {
-            let nodes = self.node_cache(self.deps.management.clone(), MANAGEMENT.to_owned());
+            let management = self.deps.management.clone();
+            let nodes = Arc::new(NodeCache::of_management_cluster(management, self.node_cache_deps()));
             nodes.start_watch();
             *management_nodes = Arc::downgrade(&nodes);
             nodes
         })
     }
 
-    fn node_cache(&self, client: Client, cluster: String) -> Arc<NodeCache> {
-        let (agent_namespace, queue) = (Arc::clone(&self.deps.agent_namespace), Arc::clone(&self.deps.queue));
-        Arc::new(NodeCache::new(client, cluster, agent_namespace, queue))
+    fn node_cache(&self, client: Client) -> Arc<NodeCache> {
+        let (cluster, subscribers) = (self.cluster.to_string(), Arc::clone(&self.subscribers));
+        Arc::new(NodeCache::of_workload_cluster(client, cluster, subscribers, self.node_cache_deps()))
+    }
+
+    fn node_cache_deps(&self) -> NodeCacheDeps {
+        NodeCacheDeps {
+            agent_namespace: Arc::clone(&self.deps.agent_namespace),
+            queue: Arc::clone(&self.deps.queue),
+            log_limit: Arc::clone(&self.deps.log_limit),
+        }
     }
 
     async fn connect(&self, kubeconfig: &[u8]) -> Result<Connection, ConnectError> {
         let config = kubeconfig::client_config(kubeconfig).await;
         let config = config.map_err(|source| KubeconfigError::Invalid { secret: self.secret(), source })?;
         let server = truncate(config.cluster_url.to_string().trim_end_matches('/'));
-        let client = client(config, &self.deps.metrics)
+        let limits = self.deps.large_responses.limits(&self.cluster.namespace);
+        let client = workload_client(config, &self.deps.metrics, &limits)
             .map_err(|source| ConnectError::Client { server: server.clone(), source })?;
-        let nodes = self.node_cache(client, self.cluster.to_string());
-        let mut connection = Connection { server, stream: nodes.watch().boxed(), nodes };
-        connection.sync().await?;
+        let nodes = self.node_cache(client);
+        let mut connection = Connection { server: server.clone(), stream: nodes.watch(), nodes };
+        let synced = tokio::time::timeout(LIST_TIMEOUT, connection.sync()).await;
+        synced.map_err(|_| ConnectError::Timeout { server, limit: LIST_TIMEOUT })??;
         Ok(connection)
     }
 
-    /// Applies the events of the watch until the connection is lost.
-    async fn follow(&self, connection: Connection, kubeconfig: &[u8]) {
-        let Connection { nodes, mut stream, .. } = connection;
+    /// Applies the events of the watch until the connection is lost. Fails if the server sends what it must not.
+    async fn follow(&self, connection: Connection, kubeconfig: &[u8]) -> Result<(), ConnectError> {
+        let Connection { nodes, mut stream, server } = connection;
         // A suspicion from before was about an earlier connection.
         let _ = self.suspected.notified().now_or_never();
         self.set_state(ConnectionState::Connected(Arc::clone(&nodes)));
+        let mut agent_config = None;
         let reason = loop {
             tokio::select! {
                 event = stream.next() => match event {
                     Some(Ok(event)) => nodes.apply_watch_event(event),
-                    Some(Err(error)) => break describe_watch_error(&error),
+                    Some(Err(source)) if source.is_violation() => return Err(ConnectError::Watch { server, source }),
+                    Some(Err(error)) => break error.to_string(),
                     None => break "server closed the watch".to_owned(),
                 },
+                event = next_of(&mut agent_config) => nodes.apply_agent_config(event),
+                () = nodes.agent_config_requested(), if agent_config.is_none() => {
+                    agent_config = Some(nodes.agent_config_events());
+                }
+                () = self.node_unknown.notified(), if !nodes.is_listing() => {
+                    if let Err(error) = nodes.read_unknown().await {
+                        break error.to_string();
+                    }
+                }
                 () = self.suspected.notified() => break "no response to a request".to_owned(),
                 () = self.node_missing.notified() => {
                     if !self.is_current(kubeconfig).await {
@@ -291,6 +354,7 @@ impl Shared {
         tracing::info!(cluster = %self.cluster, reason, "Lost connection to workload cluster");
         // From here on the cached Nodes are outdated.
         self.set_state(ConnectionState::Connecting);
+        Ok(())
     }
 
     /// Whether the Secret still contains this kubeconfig, as far as can be determined: a connection that works is not given
@@ -324,7 +388,7 @@ impl Shared {
         }
         *state = next;
         drop(state);
-        self.subscribers.lock().notify(&AffectedNodes::All, &self.deps.queue);
+        self.subscribers.lock().notify(&AffectedNodes::All, Duration::ZERO, &self.deps.queue);
     }
 }
 
@@ -338,7 +402,18 @@ enum NodeSource {
 struct Connection {
     server: String,
     nodes: Arc<NodeCache>,
-    stream: BoxStream<'static, Result<watcher::Event<Node>, watcher::Error>>,
+    stream: EventStream<Node>,
+}
+
+/// The next event of a watch that never ends, once it has been started.
+async fn next_of<T>(events: &mut Option<BoxStream<'static, T>>) -> T {
+    match events {
+        Some(events) => match events.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 impl Connection {

@@ -17,6 +17,8 @@ use crate::runtime::request::{Operation, RequestError, send, truncate};
 use crate::runtime::workqueue::Key;
 
 const SECRET_KEY: &str = "value";
+/// A kubeconfig with certificates has a few kilobytes.
+const MAX_KUBECONFIG: usize = 64 * 1024;
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why there is no usable kubeconfig.
@@ -55,6 +57,8 @@ pub(super) enum KubeconfigError {
 pub(super) enum InvalidKubeconfig {
     #[error("{0} cannot be parsed")]
     Malformed(&'static str),
+    #[error("it is larger than {} KiB", MAX_KUBECONFIG / 1024)]
+    TooLarge,
     #[error("{0} is not allowed; only an inline server, CA, token and client certificate are accepted")]
     NotAllowed(&'static str),
     #[error("it has no {0}")]
@@ -85,7 +89,13 @@ pub(super) async fn read(management: &Client, secret: &Key) -> Result<Option<Vec
 
 /// The client configuration for the current context of a kubeconfig.
 pub(super) async fn client_config(kubeconfig: &[u8]) -> Result<Config, InvalidKubeconfig> {
-    let parsed = std::str::from_utf8(kubeconfig).ok().and_then(|text| Kubeconfig::from_yaml(text).ok());
+    if kubeconfig.len() > MAX_KUBECONFIG {
+        return Err(InvalidKubeconfig::TooLarge);
+    }
+    // Anchors are of no use here, and a few of them can become millions of values.
+    let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_anchors: 0 } };
+    let parse = |text| serde_saphyr::from_str_with_options::<Kubeconfig>(text, options).ok();
+    let parsed = std::str::from_utf8(kubeconfig).ok().and_then(parse);
     let Kubeconfig { contexts, clusters, auth_infos, current_context, .. } =
         parsed.ok_or(InvalidKubeconfig::Malformed("its text"))?;
     let current = current_context.ok_or(InvalidKubeconfig::Missing("current-context"))?;
@@ -195,6 +205,23 @@ mod tests {
             assert!(!error.contains("secret") && error.lines().count() == 1, "{error}");
         }
         assert!(matches!(client_config(b"\xff").await, Err(InvalidKubeconfig::Malformed(_))));
+    }
+
+    #[tokio::test]
+    async fn large_nested_and_recursive_texts_are_rejected() {
+        let large = kubeconfig(SERVER, &format!("token: {}", "a".repeat(MAX_KUBECONFIG)));
+        assert_eq!(rejected(&large).await, InvalidKubeconfig::TooLarge);
+        // Each line has ten times the elements of the one before.
+        let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..40 {
+            let elements = vec![format!("*a{}", level - 1); 10].join(", ");
+            aliases = format!("{aliases}a{level}: &a{level} [{elements}]\n");
+        }
+        aliases.push_str("users: *a39\n");
+        let nested = format!("extensions: {}{}", "[".repeat(20_000), "]".repeat(20_000));
+        for text in [aliases, nested] {
+            assert!(matches!(rejected(&text).await, InvalidKubeconfig::Malformed(_)));
+        }
     }
 
     #[tokio::test]

@@ -8,25 +8,39 @@
 
 mod agent_config;
 mod connection;
+mod known_nodes;
 mod kubeconfig;
+mod list_watch;
 mod nodes;
 mod subscribers;
+mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use fivespot_planner::retry::FailureClass;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use serde::de::IgnoredAny;
 
-use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT, send};
+use crate::runtime::rate_limit::OncePer;
+use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
 use connection::{ClusterConnection, ConnectionState};
 pub(crate) use connection::{ClusterKey, ConnectionDeps};
+pub(crate) use list_watch::PAGE_SIZE;
 use nodes::NodeCache;
 pub(crate) use nodes::has_reclaim_request;
+pub(crate) use wire::{Page, WorkloadConfigMap, WorkloadNode, WorkloadPod};
+
+/// How often a kind of failure of one workload cluster is logged: its server decides how often it fails, and with what text.
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+pub(crate) type LogLimit = OncePer<String>;
 
 /// All workload clusters in use.
 pub(crate) struct WorkloadClusters {
@@ -73,6 +87,10 @@ impl WorkloadClusters {
                 nodes.watch_error().map_or(NodeLookup::Connecting, |error| {
                     NodeLookup::Unreachable(format!("cannot watch the Nodes of the management cluster: {error}"))
                 })
+            }
+            ConnectionState::Connected(nodes) if !nodes.is_known(name) => {
+                connection.read_unknown_nodes();
+                NodeLookup::Connecting
             }
             ConnectionState::Connected(nodes) => match nodes.get(name) {
                 Some(node) => NodeLookup::Found(node),
@@ -158,8 +176,16 @@ pub(crate) struct WorkloadClient {
 }
 
 impl WorkloadClient {
-    pub(crate) fn nodes(&self) -> Api<Node> {
+    pub(crate) fn nodes(&self) -> Api<WorkloadNode> {
         Api::all(self.nodes.client.clone())
+    }
+
+    /// Sends a request whose response has nothing of interest.
+    pub(crate) async fn request(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), kube::Error> {
+        self.client().request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await.map(|_| ())
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -206,9 +232,7 @@ impl WorkloadClient {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
-        // A cluster that does not respond must not keep objects of other clusters waiting.
-        let _waiting = self.queue.wait_elsewhere(&self.key);
-        let result = send(WORKLOAD_TIMEOUT, operation, request).await;
+        let result = self.send_one_of_many(operation, request).await;
         if result.as_ref().is_err_and(|error| error.status().is_none()) {
             self.suspect();
         }
@@ -221,7 +245,18 @@ impl WorkloadClient {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
-        send(WORKLOAD_TIMEOUT, operation, request).await
+        // A cluster that does not respond must not keep objects of other clusters waiting.
+        let _waiting = self.queue.wait_elsewhere(&self.key);
+        let origin = self.nodes.origin;
+        let result = send_to(origin, WORKLOAD_TIMEOUT, operation, request).await;
+        if let Err(error) = &result {
+            // Conflicts and blocked evictions are part of normal operation.
+            let is_expected = matches!(error.class(), FailureClass::Conflict) || error.is_too_many_requests();
+            if origin == Origin::Workload && !is_expected {
+                self.connection.log_failure(error);
+            }
+        }
+        result
     }
 
     /// Gives the connection up, because there was no response.

@@ -1,55 +1,99 @@
 //! The Nodes of one cluster.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fivespot_api::keys;
-use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt as _};
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::agent_config::AgentConfigCache;
+use super::LogLimit;
+use super::agent_config::{AgentConfigCache, configured_node, has_agent_label};
+use super::known_nodes::KnownNodes;
+use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
+use super::wire::{WorkloadConfigMap, WorkloadNode};
+use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
-use crate::runtime::watches::{describe_watch_error, watch_with_retries};
+use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
 use crate::runtime::workqueue::WorkQueue;
 
-/// Name of the management cluster in log lines. The name of a workload cluster has a slash.
-pub(super) const MANAGEMENT: &str = "management";
-
+/// Nodes that are read at a time.
+const MAX_CONCURRENT_READS: usize = 8;
 /// A cache of the Nodes of one cluster, and the client for it.
+///
+/// Of a workload cluster only the Nodes of this controller's Machines are kept: its API server belongs to a tenant, and must
+/// not decide how much memory the controller needs.
 pub(super) struct NodeCache {
     pub(super) client: Client,
+    pub(super) origin: Origin,
     /// For log lines.
     cluster: String,
-    agent_namespace: Arc<str>,
-    queue: Arc<WorkQueue>,
+    deps: NodeCacheDeps,
     cache: Cache<Node>,
+    /// The Nodes that are kept; `None` for the management cluster, where all are.
+    known: Option<Mutex<KnownNodes>>,
     /// The watch of the Nodes, unless the owner of the cache runs it.
     watch_task: OnceLock<AbortOnDropHandle<()>>,
     /// The last error of that watch, until it succeeds.
     watch_error: Mutex<Option<String>>,
-    /// The agent configurations of this cluster and their watch, once an object needs them.
-    agent_config: OnceLock<(Arc<AgentConfigCache>, AbortOnDropHandle<()>)>,
+    /// The agent configurations of this cluster, once an object needs them.
+    agent_config: OnceLock<AgentConfigCache>,
+    /// The watch of the agent configurations, unless the owner of the cache runs it.
+    agent_config_task: OnceLock<AbortOnDropHandle<()>>,
+    /// The owner of the cache has to start the watch of the agent configurations.
+    agent_config_requested: Notify,
     /// The subscribers of every Cluster whose Nodes are here.
     subscribers: Mutex<Vec<SharedSubscribers>>,
 }
 
+/// What the caches of all clusters share.
+#[derive(Clone)]
+pub(super) struct NodeCacheDeps {
+    pub(super) agent_namespace: Arc<str>,
+    pub(super) queue: Arc<WorkQueue>,
+    pub(super) log_limit: Arc<LogLimit>,
+}
+
 impl NodeCache {
-    pub(super) fn new(client: Client, cluster: String, agent_namespace: Arc<str>, queue: Arc<WorkQueue>) -> Self {
+    /// A cache of the Nodes of a workload cluster that an object is subscribed to.
+    pub(super) fn of_workload_cluster(
+        client: Client,
+        cluster: String,
+        subscribers: SharedSubscribers,
+        deps: NodeCacheDeps,
+    ) -> Self {
+        NodeCache {
+            known: Some(Mutex::new(KnownNodes::new(subscribers))),
+            ..Self::new(client, cluster, Origin::Workload, deps)
+        }
+    }
+
+    /// A cache of all Nodes of the management cluster.
+    pub(super) fn of_management_cluster(client: Client, deps: NodeCacheDeps) -> Self {
+        Self::new(client, "management".to_owned(), Origin::Management, deps)
+    }
+
+    fn new(client: Client, cluster: String, origin: Origin, deps: NodeCacheDeps) -> Self {
         NodeCache {
             client,
+            origin,
             cluster,
-            agent_namespace,
-            queue,
+            deps,
             cache: Cache::reporting_own_writes(()),
+            known: None,
             watch_task: OnceLock::new(),
             watch_error: Mutex::default(),
             agent_config: OnceLock::new(),
+            agent_config_task: OnceLock::new(),
+            agent_config_requested: Notify::new(),
             subscribers: Mutex::default(),
         }
     }
@@ -64,7 +108,12 @@ impl NodeCache {
 
     /// Whether these are the Nodes of the management cluster, in which all Clusters without a kubeconfig are searched.
     pub(super) fn is_management(&self) -> bool {
-        self.cluster == MANAGEMENT
+        self.origin == Origin::Management
+    }
+
+    /// Whether a Node that is not in the cache does not exist.
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.known.as_ref().is_none_or(|known| known.lock().contains(name))
     }
 
     pub(super) fn watch_error(&self) -> Option<String> {
@@ -79,46 +128,63 @@ impl NodeCache {
         self.subscribers.lock().retain(|other| !Arc::ptr_eq(other, subscribers));
     }
 
-    pub(super) fn apply_read(&self, mut node: Node) {
-        trim(&mut node);
+    pub(super) fn apply_read(&self, node: Node) {
         self.cache.apply_read(node);
     }
 
-    pub(super) fn apply_write_response(&self, mut node: Node) {
-        trim(&mut node);
+    pub(super) fn apply_write_response(&self, node: Node) {
         self.cache.apply_write_response(node);
     }
 
     /// The agent configurations of this cluster, if they are watched.
     pub(super) fn agent_config(&self) -> Option<&AgentConfigCache> {
-        self.agent_config.get().map(|(configs, _)| configs.as_ref())
+        self.agent_config.get()
     }
 
     /// The agent configurations of this cluster. The first call starts the watch.
     pub(super) fn watch_agent_config(self: &Arc<Self>) -> &AgentConfigCache {
-        let (configs, _) = self.agent_config.get_or_init(|| {
-            let configs = AgentConfigCache::new(self.cluster.clone(), Arc::clone(&self.agent_namespace));
-            let configs = Arc::new(configs);
-            let mut stream = Box::pin(configs.watch(self.client.clone()));
-            let (watched, nodes) = (Arc::clone(&configs), Arc::downgrade(self));
-            let task = tokio::spawn(async move {
-                while let Some(result) = stream.next().await {
-                    let Some(nodes) = nodes.upgrade() else { return };
-                    nodes.notify(&watched.apply_watch_result(result));
-                }
-            });
-            (configs, AbortOnDropHandle::new(task))
+        let configs = self.agent_config.get_or_init(|| {
+            self.agent_config_requested.notify_one();
+            AgentConfigCache::new(self.cluster.clone(), &self.deps)
         });
+        if self.origin == Origin::Management {
+            self.agent_config_task.get_or_init(|| self.run(self.agent_config_events(), Self::apply_agent_config));
+        }
         configs
     }
 
-    pub(super) fn watch(&self) -> impl Stream<Item = Result<watcher::Event<Node>, watcher::Error>> + Send + 'static {
-        watcher(Api::all(self.client.clone()), watcher::Config::default())
+    /// Waits until the agent configurations are needed.
+    pub(super) async fn agent_config_requested(&self) {
+        self.agent_config_requested.notified().await;
+    }
+
+    /// Watches the agent configurations, with retries.
+    pub(super) fn agent_config_events(&self) -> EventStream<ConfigMap> {
+        AgentConfigCache::watch(self.client.clone(), self.origin, &self.deps.agent_namespace)
+    }
+
+    /// Applies an item of the watch of the agent configurations.
+    pub(super) fn apply_agent_config(&self, result: Result<Event<ConfigMap>, WatchError>) {
+        let Some(configs) = self.agent_config.get() else { return };
+        let is_kept = |config: &ConfigMap| configured_node(config).is_some_and(|node| self.is_known(node));
+        match &result {
+            Ok(Event::Apply(config) | Event::InitApply(config) | Event::Delete(config)) if !is_kept(config) => {}
+            Ok(_) | Err(_) => self.notify(&configs.apply_watch_result(result)),
+        }
+    }
+
+    pub(super) fn watch(&self) -> EventStream<Node> {
+        let path = Node::url_path(&(), None);
+        let of = ListWatch { client: self.client.clone(), origin: self.origin, kind: "Node", path, labels: None };
+        list_watch::<WorkloadNode>(of).map_ok(|event| map_event(event, |node| node.0)).boxed()
     }
 
     /// Applies an event of the watch and queues the objects that it concerns.
-    pub(super) fn apply_watch_event(&self, event: watcher::Event<Node>) {
-        self.notify(&match self.cache.apply_watch_event(event.modify(trim)) {
+    pub(super) fn apply_watch_event(&self, event: Event<Node>) {
+        if !self.known.as_ref().is_none_or(|known| known.lock().keeps(&event)) {
+            return;
+        }
+        self.notify(&match self.cache.apply_watch_event(event) {
             CacheEvent::Unchanged => AffectedNodes::None,
             CacheEvent::Applied { before: Some(before), after } if is_unchanged(before.as_ref(), &after) => {
                 AffectedNodes::None
@@ -132,29 +198,35 @@ impl NodeCache {
 
     /// Watches the Nodes, with retries, until the cache is dropped.
     pub(super) fn start_watch(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        let mut stream =
-            Box::pin(watch_with_retries(Api::<Node>::all(self.client.clone()), watcher::Config::default()));
-        self.watch_task.get_or_init(|| {
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                while let Some(result) = stream.next().await {
-                    let Some(nodes) = weak.upgrade() else { return };
-                    nodes.apply_watch_result(result);
-                }
-            }))
-        });
+        let events = self.watch().backoff(Backoff::watch()).boxed();
+        self.watch_task.get_or_init(|| self.run(events, Self::apply_watch_result));
     }
 
-    fn apply_watch_result(&self, result: Result<watcher::Event<Node>, watcher::Error>) {
+    /// Applies events until the cache is dropped.
+    fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        mut events: BoxStream<'static, T>,
+        apply: fn(&Self, T),
+    ) -> AbortOnDropHandle<()> {
+        let weak = Arc::downgrade(self);
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                let Some(nodes) = weak.upgrade() else { return };
+                apply(&nodes, event);
+            }
+        }))
+    }
+
+    fn apply_watch_result(&self, result: Result<Event<Node>, WatchError>) {
         let error_changed = match result {
             Ok(event) => {
                 // The start of a list is not a success yet.
-                let is_start = matches!(event, watcher::Event::Init);
+                let is_start = matches!(event, Event::Init);
                 self.apply_watch_event(event);
                 !is_start && self.is_ready() && self.watch_error.lock().take().is_some()
             }
             Err(error) => {
-                let error = describe_watch_error(&error);
+                let error = error.to_string();
                 tracing::warn!(cluster = self.cluster, kind = "Node", error, "Watch failed");
                 self.watch_error.lock().replace(error).is_none()
             }
@@ -164,45 +236,60 @@ impl NodeCache {
         }
     }
 
+    /// Whether a list is in progress: an object that is read meanwhile would be lost at its end.
+    pub(super) fn is_listing(&self) -> bool {
+        let lists_nodes = self.known.as_ref().is_some_and(|known| known.lock().is_listing());
+        lists_nodes || self.agent_config().is_some_and(AgentConfigCache::is_listing)
+    }
+
+    /// Reads the Nodes that objects have subscribed to since the list. Events of the watch must not be applied meanwhile:
+    /// afterwards, the older ones change nothing and the newer ones are applied.
+    pub(super) async fn read_unknown(&self) -> Result<(), RequestError> {
+        let names = self.known.as_ref().map(|known| known.lock().unknown(&self.cache)).unwrap_or_default();
+        let reads = futures::stream::iter(names).map(|name| async { (self.read(&name).await, name) });
+        let mut reads = reads.buffer_unordered(MAX_CONCURRENT_READS);
+        while let Some((result, name)) = reads.next().await {
+            let (node, config) = result?;
+            if let Some(known) = &self.known {
+                known.lock().insert(&name);
+            }
+            if let Some(node) = node {
+                self.cache.apply_watch_event(Event::Apply(node));
+            }
+            if let (Some(configs), Some(config)) = (self.agent_config(), config) {
+                configs.apply_watch_result(Ok(Event::Apply(config)));
+            }
+            self.notify(&AffectedNodes::One(name));
+        }
+        Ok(())
+    }
+
+    async fn read(&self, name: &str) -> Result<(Option<Node>, Option<ConfigMap>), RequestError> {
+        let nodes: Api<WorkloadNode> = Api::all(self.client.clone());
+        let operation = Operation::new("read", format!("Node {name}"));
+        let node = send_to(self.origin, WORKLOAD_TIMEOUT, operation, nodes.get_opt(name)).await?;
+        if !self.agent_config().is_some_and(AgentConfigCache::is_ready) {
+            return Ok((node.map(|node| node.0), None));
+        }
+        let configs: Api<WorkloadConfigMap> = Api::namespaced(self.client.clone(), &self.deps.agent_namespace);
+        let config = keys::reclaim_config_map(name);
+        let operation = Operation::new("read", format!("ConfigMap {}/{config}", self.deps.agent_namespace));
+        let config = send_to(self.origin, WORKLOAD_TIMEOUT, operation, configs.get_opt(&config)).await?;
+        let managed = config.map(|config| config.0).filter(has_agent_label);
+        Ok((node.map(|node| node.0), managed))
+    }
+
     fn notify(&self, affected: &AffectedNodes) {
+        let delay = match (&self.known, affected) {
+            (Some(known), AffectedNodes::One(node)) => known.lock().delay(node),
+            (Some(_) | None, _) => Duration::ZERO,
+        };
         for subscribers in self.subscribers.lock().iter() {
-            subscribers.lock().notify(affected, &self.queue);
+            subscribers.lock().notify(affected, delay, &self.deps.queue);
         }
     }
 }
 
-/// Drops fields that are never read. Kubelets update their Nodes every few minutes; without these fields, most updates change
-/// nothing and cause no reconcile.
-fn trim(node: &mut Node) {
-    let retain_own = |entries: Option<BTreeMap<String, String>>| {
-        entries.map(|entries| entries.into_iter().filter(|(key, _)| key.starts_with(keys::GROUP)).collect())
-    };
-    let metadata = std::mem::take(&mut node.metadata);
-    node.metadata = ObjectMeta {
-        annotations: retain_own(metadata.annotations),
-        labels: retain_own(metadata.labels),
-        name: metadata.name,
-        uid: metadata.uid,
-        resource_version: metadata.resource_version,
-        deletion_timestamp: metadata.deletion_timestamp,
-        ..ObjectMeta::default()
-    };
-    node.spec = node.spec.take().map(|spec| NodeSpec {
-        provider_id: spec.provider_id,
-        unschedulable: spec.unschedulable,
-        taints: spec.taints,
-        ..NodeSpec::default()
-    });
-    node.status = node.status.take().map(|status| {
-        let mut ready = status.conditions.unwrap_or_default();
-        ready.retain(|condition| condition.type_ == "Ready");
-        for condition in &mut ready {
-            (condition.last_heartbeat_time, condition.last_transition_time) = (None, None);
-            (condition.message, condition.reason) = (None, None);
-        }
-        NodeStatus { conditions: Some(ready), ..NodeStatus::default() }
-    });
-}
 /// Whether the agent requests the machine. Only the literal value counts.
 pub(crate) fn has_reclaim_request(node: &Node) -> bool {
     node.annotations().get(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED)

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -48,14 +49,19 @@ impl NodeSubscribers {
         self.by_key.is_empty()
     }
 
+    /// The Nodes that objects are subscribed to.
+    pub(super) fn nodes(&self) -> HashSet<String> {
+        self.by_node.keys().cloned().collect()
+    }
+
     /// Queues the subscribers of the affected Nodes.
-    pub(super) fn notify(&self, affected: &AffectedNodes, queue: &WorkQueue) {
+    pub(super) fn notify(&self, affected: &AffectedNodes, delay: Duration, queue: &WorkQueue) {
         match affected {
             AffectedNodes::None => {}
             AffectedNodes::One(node) => {
-                self.by_node.get(node).into_iter().flatten().cloned().for_each(|key| queue.add(key));
+                self.by_node.get(node).into_iter().flatten().cloned().for_each(|key| queue.add_after(key, delay));
             }
-            AffectedNodes::All => self.by_key.keys().cloned().for_each(|key| queue.add(key)),
+            AffectedNodes::All => self.by_key.keys().cloned().for_each(|key| queue.add_after(key, delay)),
         }
     }
 }

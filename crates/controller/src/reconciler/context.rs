@@ -7,6 +7,7 @@ use fivespot_api::Phase;
 use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};

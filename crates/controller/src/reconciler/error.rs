@@ -45,7 +45,7 @@ pub(crate) enum ReconcileError {
     InvalidManifest { operation: Operation, source: Arc<serde_json::Error> },
 
     #[error("Node {node} has more than {limit} pods")]
-    TooManyPods { node: String, limit: u32 },
+    TooManyPods { node: String, limit: usize },
 
     #[error("the connection to the workload cluster was lost")]
     Disconnected,

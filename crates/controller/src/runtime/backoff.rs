@@ -51,8 +51,15 @@ impl Iterator for Backoff {
     }
 }
 
+impl kube::runtime::utils::Backoff for Backoff {
+    /// A watcher calls this at the start of each attempt, also of one that fails, so it must not start over.
+    fn reset(&mut self) {}
+}
+
 #[cfg(test)]
 mod tests {
+    use kube::runtime::utils::Backoff as _;
+
     use super::*;
 
     const FIRST: Duration = Duration::from_secs(1);
@@ -63,9 +70,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn delays_double_up_to_max() {
+    async fn delays_double_up_to_max_despite_reset() {
         let mut backoff = Backoff::new(FIRST, MAX);
         for base in [1, 2, 4, 8, 10, 10] {
+            backoff.reset();
             let delay = backoff.delay();
             assert!(is_near(delay, Duration::from_secs(base)), "{delay:?} for {base} s");
         }

@@ -23,6 +23,9 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 
+/// Writes whose event the watch has yet to deliver.
+const MAX_OWN_WRITES: usize = 10_000;
+
 /// A cache of all objects of one kind.
 pub(crate) struct Cache<K>
 where
@@ -222,7 +225,12 @@ where
         if let Some(own_writes) = &self.own_writes
             && version > self.watched_version.load(Ordering::Acquire)
         {
-            own_writes.lock().insert(uid, version);
+            let mut own_writes = own_writes.lock();
+            // A server can send any uid and never the event. Without an entry, an event is reported as that of a newer version.
+            if own_writes.len() >= MAX_OWN_WRITES {
+                own_writes.clear();
+            }
+            own_writes.insert(uid, version);
         }
     }
 

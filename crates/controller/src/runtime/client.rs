@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -18,6 +19,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use self::resume_check::ResumeCheckLayer;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::response_limits::{ResponseLimits, is_watch};
 
 /// A connection on which nothing arrives is probed after this long, and is closed after three probes without a reply. A
 /// quiet watch sends nothing by itself, so that without probes its dead connection looks like one without events.
@@ -32,10 +34,37 @@ const READ_TIMEOUT: Duration = Duration::from_secs(310);
 
 /// Creates a client. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an eviction, and the reconciler
 /// decides when to retry.
-pub(crate) fn client(mut config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
+pub(crate) fn client(config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
+    let namespace = config.default_namespace.clone();
+    let service = ServiceBuilder::new().layer(ResumeCheckLayer::default()).service(service(config, metrics)?);
+    Ok(ClientBuilder::new(service, namespace).build())
+}
+
+/// Creates a client for a workload cluster, whose API server belongs to a tenant: its responses are limited.
+pub(crate) fn workload_client(
+    config: Config,
+    metrics: &Arc<Metrics>,
+    limits: &ResponseLimits,
+) -> Result<Client, kube::Error> {
+    let namespace = config.default_namespace.clone();
+    let layers = ServiceBuilder::new().layer(ResumeCheckLayer::default()).layer(limits.clone());
+    Ok(ClientBuilder::new(layers.service(service(config, metrics)?), namespace).build())
+}
+
+/// Sends requests and counts them.
+fn service(
+    mut config: Config,
+    metrics: &Arc<Metrics>,
+) -> Result<
+    impl Service<Request<Body>, Response = Response<Incoming>, Error = BoxError, Future: Send + 'static>
+    + Clone
+    + Send
+    + 'static,
+    kube::Error,
+> {
     if config.proxy_url.is_some() {
         // This build has no support for proxies, and the error says so.
-        return ClientBuilder::try_from(config).map(ClientBuilder::build);
+        ClientBuilder::try_from(config.clone()).map(drop)?;
     }
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("5spot/", env!("CARGO_PKG_VERSION")))));
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp())?);
@@ -43,15 +72,13 @@ pub(crate) fn client(mut config: Config, metrics: &Arc<Metrics>) -> Result<Clien
     connector.set_write_timeout(config.write_timeout);
     connector.set_read_timeout(Some(READ_TIMEOUT));
     connector.set_reset_reader_on_write(true);
-    let service = ServiceBuilder::new()
-        .layer(ResumeCheckLayer::default())
+    Ok(ServiceBuilder::new()
         .layer(CountRequestsLayer { metrics: Arc::clone(metrics) })
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector));
-    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector)))
 }
 
 fn tcp() -> HttpConnector {
@@ -104,7 +131,7 @@ where
         let response = self.inner.call(request);
         Box::pin(async move {
             let response = response.await;
-            let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| it.status().as_u16().to_string());
+            let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| code(it.status()));
             tracing::debug!(verb, resource, code, "Sent request");
             metrics.record_request(verb, resource, code);
             response
@@ -113,9 +140,8 @@ where
 }
 
 fn verb(method: &Method, query: Option<&str>) -> &'static str {
-    let is_watch = query.is_some_and(|query| query.split('&').any(|parameter| parameter == "watch=true"));
     match method.as_str() {
-        "GET" if is_watch => "watch",
+        "GET" if is_watch(query) => "watch",
         "GET" => "get",
         "POST" => "create",
         "PUT" => "update",
@@ -123,6 +149,11 @@ fn verb(method: &Method, query: Option<&str>) -> &'static str {
         "DELETE" => "delete",
         _ => "other",
     }
+}
+
+/// A server can send any number: only those that HTTP defines become a label value.
+fn code(status: StatusCode) -> String {
+    if status.canonical_reason().is_some() { status.as_u16().to_string() } else { "other".to_owned() }
 }
 
 /// Plural and subresource of a path: few label values, whatever the objects are called.
@@ -158,6 +189,12 @@ mod tests {
         ] {
             assert_eq!(resource(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn unknown_status_is_counted_as_other() {
+        let label = |status: u16| code(StatusCode::from_u16(status).unwrap());
+        assert_eq!([200, 429, 599, 999].map(label), ["200", "429", "other", "other"]);
     }
 
     #[test]

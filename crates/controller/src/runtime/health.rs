@@ -1,6 +1,9 @@
 //! Health and metrics over HTTP, on a thread of their own, so that they respond even if the event loop is stuck.
+//!
+//! Every client that reaches a port may connect, so connections are limited in number and time. When there are too many, the
+//! oldest one is closed: a client that keeps connections open cannot keep the kubelet or Prometheus out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +14,12 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use fivespot_cli_support::Failure;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::runtime::metrics::Metrics;
 
@@ -22,6 +29,14 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a watch may fail before the process is no longer ready: longer than an API server takes to restart.
 const WATCH_TOLERANCE: Duration = Duration::from_secs(15);
+/// Connections of one port.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a client may take to send the headers of its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may take in all. It serves one request.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_HEADERS: usize = 64;
+const MAX_HEADER_BYTES: usize = 16 * 1024;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 pub(crate) struct Health {
@@ -102,7 +117,7 @@ pub(crate) fn serve(
     metrics: &Arc<Metrics>,
 ) -> Result<(), Failure> {
     let cannot_start = |error: std::io::Error| Failure::failed("cannot start the HTTP server", &error);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(cannot_start)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot_start)?;
     let bind = |port: u16, flag: &str| {
         // All addresses; IPv4 alone on a host without IPv6.
         let any = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
@@ -124,12 +139,40 @@ pub(crate) fn serve(
         .name("http".to_owned())
         .spawn(move || {
             runtime.block_on(async {
-                let (health, metrics) = (axum::serve(health_listener, health), axum::serve(metrics_listener, metrics));
-                let _ = tokio::join!(health.into_future(), metrics.into_future());
+                tokio::join!(serve_port(health_listener, health), serve_port(metrics_listener, metrics));
             });
         })
         .map_err(cannot_start)?;
     Ok(())
+}
+
+async fn serve_port(listener: TcpListener, router: Router) {
+    let mut connections = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Without a free file descriptor the next attempt would fail immediately.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        connections.retain(|connection: &AbortOnDropHandle<()>| !connection.is_finished());
+        if connections.len() >= MAX_CONNECTIONS {
+            // Dropping the handle closes the connection.
+            connections.pop_front();
+        }
+        connections.push_back(AbortOnDropHandle::new(tokio::spawn(serve_connection(stream, router.clone()))));
+    }
+}
+
+async fn serve_connection(stream: TcpStream, router: Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // A client that disconnects is not an error.
+    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
 }
 
 fn health_router(health: &Arc<Health>) -> Router {

@@ -5,10 +5,13 @@
 pub(crate) mod backoff;
 pub(crate) mod cache;
 pub(crate) mod client;
+pub(crate) mod error_class;
 pub(crate) mod events;
 pub(crate) mod health;
 pub(crate) mod metrics;
 pub(crate) mod permits;
+pub(crate) mod rate_limit;
 pub(crate) mod request;
+pub(crate) mod response_limits;
 pub(crate) mod watches;
 pub(crate) mod workqueue;

@@ -7,6 +7,8 @@ use fivespot_cli_support::chain;
 use fivespot_planner::retry::FailureClass;
 use kube::core::Status;
 
+use crate::runtime::error_class::ErrorClass;
+
 /// How long the management cluster may take to respond.
 pub(crate) const MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a workload cluster may take to respond.
@@ -33,20 +35,38 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why a request failed.
+/// Whose server responds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The management cluster: the texts of its server are in the status, because operators need them.
+    Management,
+    /// A workload cluster, whose server belongs to a tenant: the status has only the class of an error.
+    Workload,
+}
+
+/// Why a request failed. As a text it is suitable for the status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("cannot {operation}: no response within {} s", limit.as_secs())]
     Timeout { operation: Operation, limit: Duration },
-    #[error("cannot {operation}: {}", describe(source))]
+    #[error("cannot {operation}: {}", describe_for_status(source, *origin))]
     Failed {
         operation: Operation,
         #[source]
         source: kube::Error,
+        origin: Origin,
     },
 }
 
 impl RequestError {
+    /// With what the server sent, for the log.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            RequestError::Timeout { .. } => self.to_string(),
+            RequestError::Failed { operation, source, .. } => format!("cannot {operation}: {}", describe(source)),
+        }
+    }
+
     /// The response of the API server; `None` if there was none.
     pub(crate) fn status(&self) -> Option<&Status> {
         match self {
@@ -55,8 +75,27 @@ impl RequestError {
         }
     }
 
+    /// Whether the server sent what no API server sends.
+    pub(crate) fn is_violation(&self) -> bool {
+        match self {
+            RequestError::Timeout { .. } => false,
+            RequestError::Failed { source, .. } => match ErrorClass::of(source) {
+                ErrorClass::InvalidResponse | ErrorClass::LimitExceeded(_) => true,
+                ErrorClass::Refused
+                | ErrorClass::Timeout
+                | ErrorClass::Tls
+                | ErrorClass::Connection
+                | ErrorClass::HttpStatus(_) => false,
+            },
+        }
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.has_code(404)
+    }
+
+    pub(crate) fn is_too_many_requests(&self) -> bool {
+        self.has_code(429)
     }
 
     pub(crate) fn is_forbidden(&self) -> bool {
@@ -85,8 +124,18 @@ impl RequestError {
     }
 }
 
-/// Sends a request and waits at most `limit` for the response.
+/// Sends a request to the management cluster and waits at most `limit` for the response.
 pub(crate) fn send<T>(
+    limit: Duration,
+    operation: Operation,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> impl Future<Output = Result<T, RequestError>> {
+    send_to(Origin::Management, limit, operation, request)
+}
+
+/// Sends a request and waits at most `limit` for the response.
+pub(crate) fn send_to<T>(
+    origin: Origin,
     limit: Duration,
     operation: Operation,
     request: impl Future<Output = Result<T, kube::Error>>,
@@ -96,9 +145,16 @@ pub(crate) fn send<T>(
     async move {
         match tokio::time::timeout(limit, request).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(source)) => Err(RequestError::Failed { operation, source }),
+            Ok(Err(source)) => Err(RequestError::Failed { operation, source, origin }),
             Err(_) => Err(RequestError::Timeout { operation, limit }),
         }
+    }
+}
+
+fn describe_for_status(error: &kube::Error, origin: Origin) -> String {
+    match origin {
+        Origin::Management => describe(error),
+        Origin::Workload => ErrorClass::of(error).to_string(),
     }
 }
 
@@ -129,7 +185,18 @@ mod tests {
         RequestError::Failed {
             operation: Operation::new("delete", "Machine a"),
             source: kube::Error::Api(status.boxed()),
+            origin: Origin::Management,
         }
+    }
+
+    #[test]
+    fn text_of_a_workload_cluster_is_only_in_the_log() {
+        let mut error = failed(403, "Forbidden");
+        assert_eq!(error.to_string(), "cannot delete Machine a: no");
+        let RequestError::Failed { origin, .. } = &mut error else { panic!("a failure") };
+        *origin = Origin::Workload;
+        assert_eq!(error.to_string(), "cannot delete Machine a: HTTP status 403 Forbidden");
+        assert_eq!(error.text(), "cannot delete Machine a: no");
     }
 
     #[test]

@@ -156,11 +156,14 @@ async fn insufficient_permissions_are_reported_without_request_storm() {
     let sm = scheduled_machine(&ns, "desk-01").node_drain_timeout("25s").create_running().await;
     controller.stop().await;
     write_kubeconfig(&ns, &access.kubeconfig()).await;
-    let _controller = Controller::start(testbed, &ns).await;
+    let controller = Controller::start(testbed, &ns).await;
     sm.wait_until_running().await;
     let mark = testbed.audit().mark();
     sm.set_schedule(&never()).await;
-    sm.wait_for_message("pods is forbidden").await;
+    let status = sm.wait_for_message(messages::HTTP_STATUS_FORBIDDEN).await;
+    assert!(!message_contains(&status, "cannot list resource"), "the status quotes the server: {status:#?}");
+    let log = controller.log();
+    assert!(log.contains("pods is forbidden: User"), "the log does not quote the server: {log}");
     // The Machine is deleted after the drain timeout nevertheless.
     sm.wait_for_phase(Phase::Inactive).await;
     testbed.audit().caught_up(&ns.client).await;

@@ -14,6 +14,7 @@ mod drain;
 mod etcd_restore;
 mod external_edits;
 mod hardened_overlay;
+mod http_limits;
 mod kubeconfig_errors;
 mod machine_failures;
 mod metrics;

@@ -232,7 +232,7 @@ async fn taint_failure_does_not_hide_agent_failure() {
         })
         .await;
     assert!(message_contains(&status, messages::NOT_RECLAIMABLE), "{status:#?}");
-    assert!(message_contains(&status, "forbidden"), "{status:#?}");
+    assert!(message_contains(&status, messages::HTTP_STATUS_FORBIDDEN), "{status:#?}");
     assert_eq!(status.phase, Some(Phase::Active));
     ns.close().await;
 }
@@ -244,7 +244,10 @@ async fn forbidden_taints_are_reported_and_applied_once_allowed() {
     let sm = scheduled_machine(&ns, "desk-01").node_taints(&[lent("a")]).create().await;
     let status = sm.wait_until("forbidden", |status| node_tainted(status).1 == "PatchFailed").await;
     let message = condition_message(&status, "NodeTainted");
-    assert!(message.contains(messages::CANNOT_TAINT_NODE) && message.contains("forbidden"), "{message}");
+    assert!(
+        message.contains(messages::CANNOT_TAINT_NODE) && message.contains(messages::HTTP_STATUS_FORBIDDEN),
+        "{message}"
+    );
     assert_eq!((status.phase, condition(&status, "Ready").0), (Some(Phase::Active), "True"));
 
     let roles: Api<ClusterRole> = Api::all(ns.client.clone());

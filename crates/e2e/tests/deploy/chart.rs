@@ -284,6 +284,14 @@ fn other_effects() -> impl Iterator<Item = Effect> {
             json!([{ "port": 8443, "protocol": "TCP" }]),
         ),
         (
+            "controller.networkPolicy.apiServersTo",
+            "[0].ipBlock.cidr=10.0.0.0/8",
+            network,
+            "/spec/egress/1/to",
+            json!([{ "ipBlock": { "cidr": "10.0.0.0/8" } }]),
+        ),
+        ("controller.networkPolicy.metricsFrom", "=null", network, "/spec/ingress", json!([])),
+        (
             "controller.networkPolicy.dnsPorts",
             "={5353}",
             network,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use fivespot_e2e::read_repo_file;
 use serde_json::{Value, json};
 
-use crate::render::{Objects, kustomize};
+use crate::render::{Objects, helm_template, kustomize};
 
 fn everything() -> Vec<(&'static str, Objects)> {
     [
@@ -86,11 +87,52 @@ fn selectors_and_ports_match_the_pod() {
     let policy = &of("NetworkPolicy 5spot-system/5spot-controller")["spec"];
     let allowed: BTreeSet<&str> =
         policy["ingress"][0]["ports"].as_array().unwrap().iter().filter_map(|it| it["port"].as_str()).collect();
-    assert_eq!(ports, allowed);
+    assert_eq!(allowed, ["metrics"].into());
+    assert!(ports.is_superset(&allowed));
     for probe in ["livenessProbe", "readinessProbe"] {
         assert!(ports.contains(container[probe]["httpGet"]["port"].as_str().unwrap()), "{probe}");
     }
     assert_eq!(of("PriorityClass /5spot-controller")["metadata"]["name"], pod["spec"]["priorityClassName"]);
+}
+
+/// A tenant chooses the server of a kubeconfig, and clients in other namespaces are not trusted.
+#[test]
+fn network_policy_keeps_out_link_local_addresses_and_other_namespaces() {
+    for objects in [kustomize("deploy/controller"), kustomize("deploy/overlays/hardened"), helm_template(&[])] {
+        let policy = &objects["NetworkPolicy 5spot-system/5spot-controller"]["spec"];
+        assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+        // Probes of the kubelet need no rule, so the health port has none.
+        let monitoring = json!({ "matchLabels": { "kubernetes.io/metadata.name": "monitoring" } });
+        let metrics = json!([{ "port": "metrics", "protocol": "TCP" }]);
+        assert_eq!(policy["ingress"], json!([{ "from": [{ "namespaceSelector": monitoring }], "ports": metrics }]));
+        // Every rule that is not for DNS excludes these addresses.
+        for rule in policy["egress"].as_array().unwrap() {
+            if rule["ports"].as_array().unwrap().iter().all(|it| it["port"] == 53) {
+                continue;
+            }
+            let to = rule["to"].as_array().unwrap_or_else(|| panic!("a rule without destinations: {rule}"));
+            for (cidr, excluded) in [("0.0.0.0/0", "169.254.0.0/16"), ("::/0", "fe80::/10")] {
+                let block = to.iter().map(|it| &it["ipBlock"]).find(|it| it["cidr"] == cidr).unwrap();
+                assert!(strings(&block["except"]).contains(excluded), "{block}");
+            }
+        }
+    }
+}
+
+/// What runs in CI, and what images are built from, changes only with a commit.
+#[test]
+fn workflows_use_no_unpinned_action_and_images_no_unpinned_base() {
+    let workflow = read_repo_file(".github/workflows/ci.yaml");
+    for action in workflow.lines().filter_map(|line| line.split_once("uses:").map(|it| it.1.trim())) {
+        let digest = action.split_once('@').map_or("", |it| it.1).split(' ').next().unwrap();
+        assert!(digest.len() == 40 && digest.bytes().all(|it| it.is_ascii_hexdigit()), "{action}");
+    }
+    let dockerfile = read_repo_file("Dockerfile");
+    let bases: Vec<&str> = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    // The build image has the version of the toolchain; its digest is written for a release (docs/development/images.md).
+    let unpinned: Vec<&&str> =
+        bases.iter().filter(|it| !it.starts_with("scratch ") && !it.contains("@sha256:")).collect();
+    assert!(unpinned.iter().all(|it| it.ends_with(" AS build")), "{unpinned:?}");
 }
 
 const AGENT: &str = "DaemonSet 5spot-system/5spot-reclaim-agent";

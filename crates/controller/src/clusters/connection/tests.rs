@@ -10,7 +10,7 @@ use crate::runtime::workqueue::{Placement, Widths, WorkQueue};
 
 const SERVER: &str = "https://10.0.0.1:6443";
 
-type WatchResult = Result<Event<Node>, watcher::Error>;
+type WatchResult = Result<Event<Node>, WatchError>;
 
 /// A client whose connections are refused.
 fn unreachable_client() -> Client {
@@ -26,12 +26,17 @@ fn shared() -> Shared {
         agent_namespace: "5spot-system".into(),
         queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
         metrics: Arc::new(Metrics::new()),
+        large_responses: Arc::new(LargeResponses::new()),
+        log_limit: Arc::new(LogLimit::new(super::super::LOG_INTERVAL)),
     };
     Shared::new(deps, ClusterKey { namespace: "team".to_owned(), name: "edge".to_owned() }, Arc::default())
 }
 
 fn connection(stream: impl Stream<Item = WatchResult> + Send + 'static) -> Connection {
-    let nodes = shared().node_cache(unreachable_client(), "team/edge".to_owned());
+    let shared = shared();
+    let key = |index: usize| Key { namespace: "team".to_owned(), name: format!("desk-{index}") };
+    (0..9).for_each(|index| shared.subscribers.lock().add(&key(index), &format!("n{index}")));
+    let nodes = shared.node_cache(unreachable_client());
     Connection { server: SERVER.to_owned(), nodes, stream: stream.boxed() }
 }
 
@@ -72,7 +77,7 @@ async fn lost_request_does_not_close_later_connection() {
     let cluster = ClusterConnection { shared: Arc::new(shared()), task };
     let first = connection(stream::empty());
     let first_nodes = Arc::clone(&first.nodes);
-    cluster.shared.follow(first, b"").await;
+    cluster.shared.follow(first, b"").await.unwrap();
     let second = connection(stream::pending());
     let second_nodes = Arc::clone(&second.nodes);
     let mut follow = std::pin::pin!(cluster.shared.follow(second, b""));
@@ -103,7 +108,7 @@ async fn lost_connection_changes_state_and_queues_subscribers() {
     assert!(matches!(&*shared.state.lock(), ConnectionState::Connecting));
 
     // The same if the cluster closes the watch.
-    shared.follow(connection(stream::empty()), b"").await;
+    shared.follow(connection(stream::empty()), b"").await.unwrap();
     assert!(matches!(&*shared.state.lock(), ConnectionState::Connecting));
 }
 
@@ -122,7 +127,7 @@ async fn connection_is_kept_while_management_cluster_does_not_respond() {
     };
     tokio::select! {
         biased;
-        () = shared.follow(connection(stream::pending()), b"") => panic!("the connection was closed"),
+        _ = shared.follow(connection(stream::pending()), b"") => panic!("the connection was closed"),
         () = queued_twice => {}
     }
     assert!(is_connected(&shared));
@@ -132,11 +137,13 @@ async fn connection_is_kept_while_management_cluster_does_not_respond() {
 async fn sync_timeout_applies_to_each_node() {
     let slowly = RESPONSE_TIMEOUT * 9 / 10;
     let mut events = vec![Event::Init];
-    events.extend((0..9).map(|index| Event::InitApply(node(&format!("n{index}")))));
+    events.extend((0..10).map(|index| Event::InitApply(node(&format!("n{index}")))));
     events.push(Event::InitDone);
     let mut many = connection(delayed(slowly, events.clone()).chain(stream::pending()));
     many.sync().await.unwrap();
     assert!(many.nodes.get("n8").is_some());
+    // No object is subscribed to this one.
+    assert!(many.nodes.get("n9").is_none());
 
     events.truncate(2);
     let mut silent = connection(delayed(slowly, events).chain(stream::pending()));

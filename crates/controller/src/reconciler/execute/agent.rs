@@ -11,12 +11,12 @@ use fivespot_planner::observed::ManagedNode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::Patch;
-use kube::{Api, ResourceExt as _};
+use kube::core::Request;
+use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info};
 
-use crate::clusters::WorkloadClient;
-use crate::clusters::{AgentConfigState, has_agent_label};
+use crate::clusters::{AgentConfigState, WorkloadClient, WorkloadConfigMap, has_agent_label};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::execute::node::no_reclaim_request;
@@ -85,10 +85,10 @@ struct NodeAgent<'a> {
 impl NodeAgent<'_> {
     async fn create(&self, config: &str) -> Result<(), ReconcileError> {
         let request = self.api();
-        let (params, config_map) = (post_params(), self.config_map(config));
+        let (params, config_map) = (post_params(), WorkloadConfigMap(self.config_map(config)));
         match self.write("create", request.create(&params, &config_map)).await {
             Ok(created) => {
-                self.client.apply_agent_config_write(created);
+                self.client.apply_agent_config_write(created.0);
                 debug!(config_map = self.full_name(), "Created agent configuration");
                 Ok(())
             }
@@ -104,7 +104,7 @@ impl NodeAgent<'_> {
     /// A ConfigMap exists that is not cached: either the cache lags behind, or the controller did not create it.
     async fn explain_existing(&self) -> Result<(), ReconcileError> {
         match self.write("read", self.api().get_opt(&self.name())).await? {
-            Some(found) if !has_agent_label(&found) => {
+            Some(found) if !has_agent_label(&found.0) => {
                 Err(ReconcileError::AgentConfigConflict { config_map: self.full_name() })
             }
             Some(_) | None => Err(ReconcileError::AgentConfigNotCached { node: self.node.name.clone() }),
@@ -121,7 +121,7 @@ impl NodeAgent<'_> {
         let api = self.api();
         let (name, params, patch) = (self.name(), patch_params(), Patch::Merge(&desired));
         let written = self.write("patch", api.patch(&name, &params, &patch)).await?;
-        self.client.apply_agent_config_write(written);
+        self.client.apply_agent_config_write(written.0);
         debug!(config_map = self.full_name(), "Updated agent configuration");
         Ok(())
     }
@@ -135,8 +135,8 @@ impl NodeAgent<'_> {
             // Without the Node's label no agent reads it, and garbage collection removes it with the Node.
             AgentConfigState::Absent | AgentConfigState::Unreadable(_) => return Ok(()),
         };
-        match self.write("delete", self.api().delete(&self.name(), &delete_uid(&uid))).await {
-            Ok(_) => debug!(config_map = self.full_name(), "Deleted agent configuration"),
+        match self.write("delete", self.client.request(self.request().delete(&self.name(), &delete_uid(&uid)))).await {
+            Ok(()) => debug!(config_map = self.full_name(), "Deleted agent configuration"),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -183,7 +183,11 @@ impl NodeAgent<'_> {
         format!("{}/{}", self.scope.context.workload_clusters.agent_namespace(), self.name())
     }
 
-    fn api(&self) -> Api<ConfigMap> {
+    fn request(&self) -> Request {
+        Request::new(ConfigMap::url_path(&(), Some(self.scope.context.workload_clusters.agent_namespace())))
+    }
+
+    fn api(&self) -> Api<WorkloadConfigMap> {
         Api::namespaced(self.client.client(), self.scope.context.workload_clusters.agent_namespace())
     }
 }

@@ -133,7 +133,7 @@ impl Scope<'_> {
                 let Some(node) = self.write_to_workload(&client, operation.clone(), read).await? else {
                     return Ok(None);
                 };
-                node.into()
+                node.0.into()
             };
             // Another Node with the same name has replaced it.
             if current.uid().as_ref() != Some(&managed.uid) {
@@ -145,7 +145,7 @@ impl Scope<'_> {
             let request = nodes.patch(&managed.name, &params, &patch);
             match self.write_to_workload(&client, operation.clone(), request).await {
                 Ok(patched) => {
-                    client.apply_write_response(patched);
+                    client.apply_write_response(patched.0);
                     return Ok(Some(managed.name.clone()));
                 }
                 Err(error) if error.is_not_found() => return Ok(None),

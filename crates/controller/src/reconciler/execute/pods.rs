@@ -4,12 +4,13 @@
 use fivespot_planner::drain;
 use fivespot_planner::plan::PodKey;
 use fivespot_planner::status::{RejectedPod, Rejection};
+use fivespot_validation::names::is_dns_subdomain;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
-use kube::core::Status;
-use kube::{Api, ResourceExt as _};
+use kube::core::{Request, Status};
+use kube::{Resource as _, ResourceExt as _};
 use tracing::{debug, info, warn};
 
 use crate::clusters::WorkloadClient;
@@ -63,10 +64,9 @@ impl Scope<'_> {
 
     async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
-        let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
-        let result = self.write_one_of_many(client, operation, api.evict(&pod.name, &params)).await;
-        pod_result(result.map(drop), |status| {
+        let request = client.request(requests(pod).evict(&pod.name, &params));
+        pod_result(self.write_one_of_many(client, operation, request).await, |status| {
             if is_blocked(status) {
                 Rejection::Blocked { budget: budget_name(status) }
             } else if status.code == 403 && cause_message(status, NAMESPACE_TERMINATING).is_some() {
@@ -91,25 +91,22 @@ impl Scope<'_> {
     /// Lists the pods of the Node and deletes them.
     pub(super) async fn delete_all_pods(&self) -> Result<Vec<RejectedPod>, ReconcileError> {
         let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
-        let pods = pods_on_node(&client, &node.name).await?;
-        let keys: Vec<PodKey> = pods
-            .iter()
-            .filter(|pod| drain::is_force_deleted(pod))
-            .map(|pod| PodKey {
-                namespace: pod.namespace().unwrap_or_default(),
-                name: pod.name_any(),
-                uid: pod.uid().unwrap_or_default(),
-            })
-            .collect();
-        self.delete_pods(&keys).await
+        let key = |pod: &Pod| PodKey {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+        };
+        let pods = pods_on_node(&client, &node.name, |pod| drain::is_force_deleted(pod).then(|| key(pod))).await?;
+        self.delete_pods(&pods).await
     }
 
     async fn delete_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
-        let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
-        let result = self.write_one_of_many(client, operation, api.delete(&pod.name, &params)).await;
-        pod_result(result.map(drop), |status| Rejection::Deletion { code: Some(status.code) })
+        let request = client.request(requests(pod).delete(&pod.name, &params));
+        pod_result(self.write_one_of_many(client, operation, request).await, |status| Rejection::Deletion {
+            code: Some(status.code),
+        })
     }
 }
 
@@ -165,10 +162,15 @@ fn is_blocked(status: &Status) -> bool {
     (status.code == 429 && by_budget) || (status.code == 500 && status.message.contains("PodDisruptionBudget"))
 }
 
-/// Name of the budget, from the message of the cause.
+fn requests(pod: &PodKey) -> Request {
+    Request::new(Pod::url_path(&(), Some(&pod.namespace)))
+}
+
+/// Name of the budget, from the message of the cause. It ends up in the status, so nothing but a name is accepted from the
+/// server.
 fn budget_name(status: &Status) -> Option<String> {
     let rest = cause_message(status, DISRUPTION_BUDGET)?.strip_prefix("The disruption budget ")?;
-    rest.split_whitespace().next().map(str::to_owned)
+    rest.split_whitespace().next().filter(|name| is_dns_subdomain(name)).map(str::to_owned)
 }
 
 /// Message of the cause with this reason.

@@ -6,18 +6,18 @@ use fivespot_planner::observed::{self, Absence, Child, Node, NodePod, Pods, Prov
 use fivespot_planner::plan::NeedsRead;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, ListParams};
-use kube::{Api, ResourceExt as _};
+use kube::core::Request;
+use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::{machine_child, node};
 use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta};
-use crate::clusters::WorkloadClient;
+use crate::clusters::{PAGE_SIZE, Page, WorkloadClient, WorkloadNode, WorkloadPod};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, RequestError, send};
 
 /// Pods are listed in pages, and a list that does not end is given up.
-const PODS_PER_PAGE: u32 = 500;
-const MAX_PAGES: u32 = 20;
+const MAX_PODS: usize = 2500;
 
 /// Reads what the decision depends on into the scope's observation.
 pub(in crate::reconciler) async fn live_read(scope: &mut Scope<'_>, read: NeedsRead) -> Result<(), ReconcileError> {
@@ -123,7 +123,7 @@ async fn read_node(scope: &mut Scope<'_>) {
     };
     let operation = Operation::new("read", format!("Node {name}"));
     scope.observed.node = match client.send(operation, client.nodes().get_opt(&name)).await {
-        Ok(Some(found)) => {
+        Ok(Some(WorkloadNode(found))) => {
             let node = node::identify(context, key, &scope.object, &machine, &found);
             client.apply_read(found);
             node
@@ -144,34 +144,42 @@ async fn read_pods(scope: &mut Scope<'_>) {
         scope.observed.node = Node::Connecting;
         return;
     };
-    match pods_on_node(&client, &node.name).await {
-        Ok(pods) => {
-            let is_silent = context.workload_clusters.kubelet_is_silent(key, &node.name);
-            let kubelet = if is_silent { Kubelet::Unresponsive } else { Kubelet::Responding };
-            scope.observed.pods = Pods::Read(pods.iter().map(|pod| node_pod(pod, kubelet)).collect());
-        }
+    let is_silent = context.workload_clusters.kubelet_is_silent(key, &node.name);
+    let kubelet = if is_silent { Kubelet::Unresponsive } else { Kubelet::Responding };
+    match pods_on_node(&client, &node.name, |pod| Some(node_pod(pod, kubelet))).await {
+        Ok(pods) => scope.observed.pods = Pods::Read(pods),
         Err(error) => scope.observed.node = Node::Unreachable(error.to_string()),
     }
 }
 
-/// Lists the pods of a Node.
-pub(in crate::reconciler) async fn pods_on_node(
+/// Lists the pods of a Node. Only what `convert` returns is kept.
+pub(in crate::reconciler) async fn pods_on_node<T>(
     client: &WorkloadClient,
     node: &str,
-) -> Result<Vec<Pod>, ReconcileError> {
-    let pods: Api<Pod> = Api::all(client.client());
-    let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PODS_PER_PAGE);
-    let mut found = Vec::new();
-    for _ in 0..MAX_PAGES {
+    convert: impl Fn(&Pod) -> Option<T>,
+) -> Result<Vec<T>, ReconcileError> {
+    let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE_SIZE);
+    let (mut found, mut count) = (Vec::new(), 0);
+    // A page may be empty although it is not the last.
+    for _ in 0..MAX_PODS {
         let operation = Operation::new("list", format!("pods of Node {node}"));
-        let page = client.send(operation, pods.list(&params)).await?;
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
+        let page = client.send(operation, list_pods(client, &params)).await?;
+        count += page.items.0.len();
+        if count > MAX_PODS {
+            break;
+        }
+        found.extend(page.items.0.iter().filter_map(|WorkloadPod(pod)| convert(pod)));
+        match page.metadata.r#continue.filter(|token| !token.0.is_empty()) {
+            Some(token) => params = params.continue_token(&token.0),
             None => return Ok(found),
         }
     }
-    Err(ReconcileError::TooManyPods { node: node.to_owned(), limit: PODS_PER_PAGE * MAX_PAGES })
+    Err(ReconcileError::TooManyPods { node: node.to_owned(), limit: MAX_PODS })
+}
+
+async fn list_pods(client: &WorkloadClient, params: &ListParams) -> Result<Page<WorkloadPod>, kube::Error> {
+    let request = Request::new(Pod::url_path(&(), None)).list(params).map_err(kube::Error::BuildRequest)?;
+    client.client().request(request).await
 }
 
 fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {

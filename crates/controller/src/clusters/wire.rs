@@ -1,0 +1,391 @@
+//! What the controller reads from the objects of workload clusters.
+//!
+//! A few bytes of JSON can become a large value: an empty object in a list is one, of several hundred bytes. The API server
+//! of a workload cluster belongs to a tenant, so only the fields that are used are decoded, and every list has a maximum.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use fivespot_api::keys;
+use fivespot_validation::names::{is_dns_label, is_dns_subdomain};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// Objects in a page of a list. Fewer are requested; not every server honours that exactly.
+const MAX_PAGE_ITEMS: usize = 500;
+const MAX_TAINTS: usize = 128;
+const MAX_OWNERS: usize = 64;
+/// Entries that are kept of labels, annotations and the data of a ConfigMap.
+const MAX_ENTRIES: usize = 32;
+/// Longer strings are cut off; none that the controller writes or expects is longer.
+const MAX_NAME: usize = 512;
+const MAX_VALUE: usize = 64 * 1024;
+
+/// A Node without the fields that are never read.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(try_from = "WireNode")]
+pub(crate) struct WorkloadNode(pub(crate) Node);
+
+/// A ConfigMap without the fields that are never read.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(from = "WireConfigMap")]
+pub(crate) struct WorkloadConfigMap(pub(crate) ConfigMap);
+
+/// A pod without the fields that are never read.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(try_from = "WirePod")]
+pub(crate) struct WorkloadPod(pub(crate) Pod);
+
+/// One page of a list.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Page<T> {
+    #[serde(default)]
+    pub(crate) metadata: PageMeta,
+    #[serde(default = "Bounded::default")]
+    pub(crate) items: Bounded<T, MAX_PAGE_ITEMS>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageMeta {
+    pub(crate) resource_version: Option<Text<MAX_NAME>>,
+    pub(crate) r#continue: Option<Text<MAX_VALUE>>,
+}
+
+/// The object of a watch event of type `ERROR`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireStatus {
+    pub(super) code: u16,
+    pub(super) message: Text<MAX_NAME>,
+}
+
+/// A list that fails to decode when it has more than `MAX` items.
+#[derive(Debug)]
+pub(crate) struct Bounded<T, const MAX: usize>(pub(crate) Vec<T>);
+
+/// A string of at most `MAX` bytes; the rest is cut off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text<const MAX: usize>(pub(crate) String);
+
+/// The entries of a map that this controller or its agent wrote.
+#[derive(Debug, Default)]
+struct OwnEntries(BTreeMap<String, String>);
+
+/// The first entries of a map.
+#[derive(Debug, Default)]
+struct FirstEntries(BTreeMap<String, String>);
+
+/// The condition `Ready` of a list of conditions.
+#[derive(Debug, Default)]
+struct ReadyCondition(Option<NodeCondition>);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMeta {
+    name: Option<Text<MAX_NAME>>,
+    namespace: Option<Text<MAX_NAME>>,
+    uid: Option<Text<MAX_NAME>>,
+    resource_version: Option<Text<MAX_NAME>>,
+    deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    labels: Option<OwnEntries>,
+    annotations: Option<OwnEntries>,
+    owner_references: Option<Bounded<WireOwner, MAX_OWNERS>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireOwner {
+    api_version: Text<MAX_NAME>,
+    kind: Text<MAX_NAME>,
+    name: Text<MAX_NAME>,
+    uid: Text<MAX_NAME>,
+    controller: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireNode {
+    #[serde(default)]
+    metadata: WireMeta,
+    spec: Option<WireNodeSpec>,
+    status: Option<WireNodeStatus>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireNodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<Text<MAX_NAME>>,
+    unschedulable: Option<bool>,
+    taints: Option<Bounded<Taint, MAX_TAINTS>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireNodeStatus {
+    conditions: Option<ReadyCondition>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireConfigMap {
+    #[serde(default)]
+    metadata: WireMeta,
+    data: Option<FirstEntries>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WirePod {
+    #[serde(default)]
+    metadata: WireMeta,
+    status: Option<WirePodStatus>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WirePodStatus {
+    phase: Option<Text<MAX_NAME>>,
+}
+
+impl From<WireMeta> for ObjectMeta {
+    fn from(meta: WireMeta) -> Self {
+        let owners = meta.owner_references.map(|owners| owners.0.into_iter().map(OwnerReference::from).collect());
+        ObjectMeta {
+            name: meta.name.map(|it| it.0),
+            namespace: meta.namespace.map(|it| it.0),
+            uid: meta.uid.map(|it| it.0),
+            resource_version: meta.resource_version.map(|it| it.0),
+            deletion_timestamp: meta.deletion_timestamp,
+            deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
+            labels: meta.labels.map(|it| it.0),
+            annotations: meta.annotations.map(|it| it.0),
+            owner_references: owners,
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+impl From<WireOwner> for OwnerReference {
+    fn from(owner: WireOwner) -> Self {
+        OwnerReference {
+            api_version: owner.api_version.0,
+            kind: owner.kind.0,
+            name: owner.name.0,
+            uid: owner.uid.0,
+            controller: owner.controller,
+            ..OwnerReference::default()
+        }
+    }
+}
+
+impl TryFrom<WireNode> for WorkloadNode {
+    type Error = &'static str;
+
+    fn try_from(node: WireNode) -> Result<Self, Self::Error> {
+        let metadata = ObjectMeta { owner_references: None, ..node.metadata.into() };
+        let spec = node.spec.map(|spec| NodeSpec {
+            provider_id: spec.provider_id.map(|it| it.0),
+            unschedulable: spec.unschedulable,
+            taints: spec.taints.map(|it| it.0),
+            ..NodeSpec::default()
+        });
+        // Taints are written as a whole, so they are never cut off.
+        let mut taints = spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten();
+        let is_too_long = |taint: &Taint| {
+            let value = taint.value.as_deref().unwrap_or_default();
+            [&taint.key, &taint.effect, value].iter().any(|text| text.len() > MAX_NAME)
+        };
+        if taints.any(is_too_long) {
+            return Err("a taint is too long");
+        }
+        let status = node.status.map(|status| NodeStatus {
+            conditions: Some(status.conditions.unwrap_or_default().0.into_iter().collect()),
+            ..NodeStatus::default()
+        });
+        Ok(WorkloadNode(Node { metadata, spec, status }))
+    }
+}
+
+impl From<WireConfigMap> for WorkloadConfigMap {
+    fn from(config: WireConfigMap) -> Self {
+        let data = config.data.map(|data| data.0);
+        WorkloadConfigMap(ConfigMap { metadata: config.metadata.into(), data, ..ConfigMap::default() })
+    }
+}
+
+impl TryFrom<WirePod> for WorkloadPod {
+    type Error = &'static str;
+
+    fn try_from(pod: WirePod) -> Result<Self, Self::Error> {
+        let metadata = ObjectMeta::from(pod.metadata);
+        // Names of pods and namespaces end up in paths and in the status.
+        let is_named = metadata.name.as_deref().is_some_and(is_dns_subdomain)
+            && metadata.namespace.as_deref().is_some_and(is_dns_label);
+        if !is_named {
+            return Err("a pod has no valid name and namespace");
+        }
+        let phase = pod.status.and_then(|status| status.phase).map(|phase| phase.0);
+        Ok(WorkloadPod(Pod { metadata, spec: None, status: Some(PodStatus { phase, ..PodStatus::default() }) }))
+    }
+}
+
+/// Delegates to the type of the Kubernetes API.
+macro_rules! resource {
+    ($type:ty, $object:ty, $scope:ty) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+                <$object as Resource>::kind(&())
+            }
+            fn group(_: &()) -> std::borrow::Cow<'_, str> {
+                <$object as Resource>::group(&())
+            }
+            fn version(_: &()) -> std::borrow::Cow<'_, str> {
+                <$object as Resource>::version(&())
+            }
+            fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+                <$object as Resource>::plural(&())
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.0.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.0.metadata
+            }
+        }
+    };
+}
+
+resource!(WorkloadNode, Node, ClusterResourceScope);
+resource!(WorkloadConfigMap, ConfigMap, NamespaceResourceScope);
+resource!(WorkloadPod, Pod, NamespaceResourceScope);
+
+impl<T, const MAX: usize> Default for Bounded<T, MAX> {
+    fn default() -> Self {
+        Bounded(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
+            type Value = Bounded<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MAX} items")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Bounded::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if items.len() == MAX {
+                        return Err(A::Error::custom(format_args!("a list has more than {MAX} items")));
+                    }
+                    items.push(item);
+                }
+                Ok(Bounded(items))
+            }
+        }
+        deserializer.deserialize_any(Items(PhantomData))
+    }
+}
+
+impl<'de, const MAX: usize> Deserialize<'de> for Text<MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Cut<const MAX: usize>;
+        impl<const MAX: usize> Visitor<'_> for Cut<MAX> {
+            type Value = Text<MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(text[..text.floor_char_boundary(MAX)].to_owned()))
+            }
+        }
+        deserializer.deserialize_str(Cut::<MAX>)
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let is_read = |key: &str| key.starts_with(keys::GROUP) || key == MIRROR_ANNOTATION;
+        deserializer.deserialize_map(Entries { is_read }).map(OwnEntries)
+    }
+}
+
+/// Annotation of a mirror pod, which a drain ignores.
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
+impl<'de> Deserialize<'de> for FirstEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries { is_read: |_: &str| true }).map(FirstEntries)
+    }
+}
+
+/// Keeps the first entries with a key that is read.
+struct Entries<F> {
+    is_read: F,
+}
+
+impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Entries<F> {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some(Text(key)) = map.next_key::<Text<MAX_NAME>>()? {
+            if (self.is_read)(&key) && entries.len() < MAX_ENTRIES {
+                let value: Option<Text<MAX_VALUE>> = map.next_value()?;
+                entries.insert(key, value.unwrap_or_default().0);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+impl<'de> Deserialize<'de> for ReadyCondition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct WireCondition {
+            r#type: Text<MAX_NAME>,
+            status: Text<MAX_NAME>,
+        }
+        struct FindReady;
+        impl<'de> Visitor<'de> for FindReady {
+            type Value = ReadyCondition;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of conditions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut ready = None;
+                while let Some(WireCondition { r#type: Text(type_), status: Text(status) }) = seq.next_element()? {
+                    if type_ == "Ready" {
+                        ready = Some(NodeCondition { type_, status, ..NodeCondition::default() });
+                    }
+                }
+                Ok(ReadyCondition(ready))
+            }
+        }
+        deserializer.deserialize_seq(FindReady)
+    }
+}
