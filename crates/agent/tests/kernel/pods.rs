@@ -72,3 +72,21 @@ fn wait_for_comm(process: &ChildProcess, comm: &str) {
         std::thread::yield_now();
     }
 }
+
+/// The names only resemble those that the kubelet uses.
+#[test]
+fn program_in_cgroup_with_similar_name_matches() {
+    let (v2, _) = cgroup_hierarchies();
+    let root = format!("fivespot-similar-{}", std::process::id());
+    for detector in DETECTORS {
+        let env = TestEnv::new("match_commands = ['idea-similar']\n");
+        let program = env.link_program("idea-similar");
+        let agent = env.dry_run(detector);
+        for name in ["user-notkubepods1", "my-kubepods.slice", "podcast", "pod-manager.service"] {
+            let cgroup = Cgroup::create(&v2, &format!("{root}/{name}"));
+            let idea = start_in(&cgroup, &program);
+            agent.expect_match(idea.pid(), "idea-similar", "comm");
+        }
+        assert_eq!(agent.stop(), NO_LINES);
+    }
+}

@@ -1,10 +1,12 @@
 //! The process signal: the owner started one of the configured programs.
 //!
 //! A [`Detector`] tells when to scan, the [`scanner`] reads processes from [`procfs`], the [`matcher`] compares them with the
-//! patterns, and [`cgroup`] excludes the processes of pods. [`ArmedScanner`] ties them together.
+//! patterns, [`cgroup`] excludes the processes of pods, and [`container_stack`] those that run on behalf of pods.
+//! [`ArmedScanner`] ties them together.
 
 mod armed;
 mod cgroup;
+mod container_stack;
 mod matcher;
 #[cfg(target_os = "linux")]
 pub(crate) mod netlink;
