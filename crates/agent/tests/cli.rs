@@ -81,6 +81,9 @@ fn invalid_config_file_is_reported_with_position() {
         &["--config", "/nowhere.toml", "--dry-run"],
         "--config /nowhere.toml: No such file or directory",
     );
+    let (_directory, path) = write_config(&"#".repeat(600 << 10));
+    assert_usage_error(&["--config", &path, "--oneshot"], "the configuration must have at most 524288 bytes");
+    assert_usage_error(&["--config", "/dev/zero", "--oneshot"], "the configuration must have at most 524288 bytes");
     let (_directory, path) = write_config("match_comands = ['java']\n");
     assert_usage_error(&["--config", &path, "--oneshot"], "unknown field `match_comands`");
 }
@@ -99,6 +102,30 @@ fn unknown_detector_is_a_usage_error() {
     assert_usage_error(&["--detector", "ebpf"], "[possible values: auto, netlink, poll]");
     let output = agent(&[]).env("RECLAIM_DETECTOR", "ebpf").output().unwrap();
     assert!(stderr(&output).contains("[possible values: auto, netlink, poll]"), "{}", stderr(&output));
+}
+
+#[test]
+fn invalid_poll_interval_is_a_usage_error() {
+    for value in ["9ms", "61s", "-1s", "0s", "1h"] {
+        let argument = format!("--poll-interval={value}");
+        assert_usage_error(&[&argument, "--oneshot"], "it must be between 10ms and 60000ms");
+    }
+    assert_usage_error(&["--poll-interval", "250", "--oneshot"], "write it like 500ms or 2s");
+    let output = agent(&["--oneshot"]).env("RECLAIM_POLL_INTERVAL", "never").output().unwrap();
+    assert!(stderr(&output).contains("write it like 500ms or 2s"), "{}", stderr(&output));
+}
+
+#[test]
+fn poll_interval_without_polling_is_a_usage_error() {
+    let (_directory, path) = write_config("match_commands = ['java']\n");
+    for arguments in [&["--config", &path, "--dry-run"][..], &["--node-name", "n1"]] {
+        let arguments = [&["--detector", "netlink", "--poll-interval", "1s"][..], arguments].concat();
+        assert_usage_error(&arguments, "has no effect with --detector netlink");
+    }
+    // The probe has the environment of the agent.
+    let mut probe = agent(&["--probe", "--state-dir", "/nowhere"]);
+    let probe = probe.env("RECLAIM_POLL_INTERVAL", "1s").env("RECLAIM_DETECTOR", "auto").output().unwrap();
+    assert_eq!(probe.status.code(), Some(1), "{}", stderr(&probe));
 }
 
 #[test]

@@ -33,17 +33,8 @@ const UNITS: [&str; 15] = [
 ];
 
 /// The daemons that start programs for pods, by the name that the kernel shows.
-const DAEMONS: [&[u8]; 9] = [
-    b"kubelet",
-    b"containerd",
-    b"crio",
-    b"dockerd",
-    b"cri-dockerd",
-    b"k3s",
-    b"k3s-agent",
-    b"k3s-server",
-    b"kubelite",
-];
+const DAEMONS: [&[u8]; 9] =
+    [b"kubelet", b"containerd", b"crio", b"dockerd", b"cri-dockerd", b"k3s", b"k3s-agent", b"k3s-server", b"kubelite"];
 
 /// The name of `containerd-shim-runc-v2`, truncated by the kernel. It is the parent of `runc`, but also of the owner's own
 /// containers, which have another cgroup.

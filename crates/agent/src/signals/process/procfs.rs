@@ -141,7 +141,11 @@ impl ProcessInfo for Process {
     fn parent(&self) -> Option<Self> {
         let pid = self.stat()?.parent;
         // 0 is the kernel, or a process outside of this pid namespace.
-        (pid != 0).then(|| Process { pid, directory: self.directory.with_file_name(pid.to_string()), comm: OnceCell::new() })
+        (pid != 0).then(|| Process {
+            pid,
+            directory: self.directory.with_file_name(pid.to_string()),
+            comm: OnceCell::new(),
+        })
     }
 
     fn is_root(&self) -> bool {
