@@ -6,7 +6,7 @@ mod fixtures;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -154,6 +154,10 @@ fn start_broken_api_server(directory: &TempDir) -> PathBuf {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\noops").unwrap();
         }
     });
+    write_kubeconfig(directory, &server)
+}
+
+fn write_kubeconfig(directory: &TempDir, server: &str) -> PathBuf {
     let kubeconfig = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -165,6 +169,28 @@ fn start_broken_api_server(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("kubeconfig");
     std::fs::write(&path, kubeconfig.to_string()).unwrap();
     path
+}
+
+/// Not what an API server sends, but a proxy or another server at its address may. The agent must not run out of memory.
+#[test]
+fn response_body_is_read_up_to_a_limit() {
+    const ENOUGH: usize = 256 << 20;
+    let (directory, config) = write_config("match_commands = ['cli-no-such-program']\n");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let kubeconfig = write_kubeconfig(&directory, &format!("http://{}", listener.local_addr().unwrap()));
+    // The first request reads the Node, the watch of the ConfigMap or the ConfigMap.
+    for arguments in [&["--config", &config][..], &[], &["--oneshot"]] {
+        let mut command = agent(&["--node-name", "n1", "--detector", "poll", "--machine-id-path", &config]);
+        command.args(arguments).arg("--state-dir").arg(directory.path()).env("KUBECONFIG", &kubeconfig);
+        let _agent = fixtures::ChildProcess(command.stderr(Stdio::null()).spawn().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        let request = BufReader::new(stream.try_clone().unwrap());
+        assert!(request.lines().map_while(Result::ok).any(|line| line.is_empty()));
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n").unwrap();
+        let chunk = vec![b' '; 1 << 20];
+        let written = (0..ENOUGH / chunk.len()).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+        assert!(written < ENOUGH / chunk.len(), "{arguments:?}: the agent has read {written} MiB");
+    }
 }
 
 #[test]

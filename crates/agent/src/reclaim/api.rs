@@ -6,7 +6,6 @@ use fivespot_api::keys;
 use fivespot_cli_support::chain;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
 use kube::client::Body;
 use kube::core::{ObjectMeta, Status};
@@ -15,8 +14,6 @@ use tokio::time;
 
 /// A longer `Retry-After` is cut: the owner is waiting for the machine.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
-/// More than the largest Node that etcd stores. A response may come from a proxy, or from another server at that address.
-const MAX_BODY_BYTES: usize = 4 << 20;
 /// A response may be an HTML page of a proxy.
 const MAX_MESSAGE_CHARACTERS: usize = 1000;
 
@@ -30,8 +27,6 @@ pub(super) enum ApiError {
     Timeout(Duration),
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    #[error("cannot read the response of the API server: {0}")]
-    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot decode the Node: {0}")]
     Decode(#[from] serde_json::Error),
 }
@@ -96,8 +91,8 @@ pub(super) async fn send(client: &Client, request: Request<Vec<u8>>, timeout: Du
     let response = async {
         let response = client.send(request.map(Body::from)).await?;
         let (code, retry_after) = (response.status(), retry_after(response.headers()));
-        let body = Limited::new(response.into_body(), MAX_BODY_BYTES).collect().await.map_err(ApiError::Body)?;
-        let body = body.to_bytes().to_vec();
+        // The client limits the body.
+        let body = response.into_body().collect_bytes().await?.to_vec();
         if code.is_success() {
             return Ok(body);
         }

@@ -59,11 +59,9 @@ impl AttemptError {
                 _ if rejection.is_transient() => AttemptError::Transient(rejection.into()),
                 _ => AttemptError::Rejected(rejection),
             },
-            error @ (ApiError::Build(_)
-            | ApiError::Unreachable(_)
-            | ApiError::Timeout(_)
-            | ApiError::Body(_)
-            | ApiError::Decode(_)) => AttemptError::Transient(error),
+            error @ (ApiError::Build(_) | ApiError::Unreachable(_) | ApiError::Timeout(_) | ApiError::Decode(_)) => {
+                AttemptError::Transient(error)
+            }
         }
     }
 

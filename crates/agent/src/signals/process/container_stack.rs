@@ -14,7 +14,7 @@ use super::cgroup::{Entry, entries};
 use super::matcher::ProcessInfo;
 
 /// systemd units of the kubelet, of container runtimes, and of distributions that bundle them.
-const UNITS: [&str; 15] = [
+const UNITS: [&str; 16] = [
     "kubelet.service",
     "containerd.service",
     "crio.service",
@@ -29,6 +29,7 @@ const UNITS: [&str; 15] = [
     "snap.microk8s.daemon-containerd.service",
     "snap.microk8s.daemon-kubelite.service",
     "snap.kubelet-eks.daemon.service",
+    "snap.k8s.containerd.service",
     "snap.k8s.kubelet.service",
 ];
 
