@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::env::TestEnv;
+use crate::env::{Cgroup, TestEnv, cgroup_hierarchies};
+use crate::pods::{start_in, wait_for_comm};
 use crate::{DETECTORS, NO_LINES};
 
 /// Uid and gid without privileges.
@@ -92,5 +93,28 @@ fn program_of_the_container_stack_matches_by_name() {
         let agent = env.dry_run(detector);
         let daemon = Daemon::start(&env, "kubelet", "idea-named", 0);
         agent.expect_match(daemon.started, "idea-named", "comm");
+    }
+}
+
+/// With systemd, these programs have cgroups of the units that started them, whatever their parents are.
+#[test]
+fn program_in_a_unit_of_the_container_stack_does_not_match_by_arguments() {
+    let (v2, _) = cgroup_hierarchies();
+    let root = format!("fivespot-units-{}", std::process::id());
+    let conmon = format!("system.slice/crio-conmon-{}.scope", "0123456789abcdef".repeat(4));
+    for detector in DETECTORS {
+        let env = TestEnv::new("match_argv_substrings = ['/idea-unit 600']\n");
+        let program = env.link_program("idea-unit");
+        let agent = env.dry_run(detector);
+        for unit in ["system.slice/kubelet.service", "system.slice/containerd.service", &conmon] {
+            let cgroup = Cgroup::create(&v2, &format!("{root}/{unit}"));
+            let mount = start_in(&cgroup, &program);
+            wait_for_comm(&mount, "idea-unit");
+            // A match of the program above would precede this one.
+            let user_unit = Cgroup::create(&v2, &format!("{root}/user.slice/user-1000.slice/kubelet.service"));
+            let user = start_in(&user_unit, &program);
+            agent.expect_match(user.pid(), "/idea-unit 600", "cmdline");
+        }
+        assert_eq!(agent.stop(), NO_LINES);
     }
 }

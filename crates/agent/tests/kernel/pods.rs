@@ -7,7 +7,7 @@ use crate::fixtures::ChildProcess;
 use crate::{DETECTORS, NO_LINES};
 
 /// The program is passed in the environment: as an argument of the shell, which starts outside the cgroup, it would match.
-fn start_in(cgroup: &Cgroup, program: &Path) -> ChildProcess {
+pub(crate) fn start_in(cgroup: &Cgroup, program: &Path) -> ChildProcess {
     let mut shell = cgroup.enter();
     shell.args(["/bin/sh", "-c", "exec \"$PROGRAM\" 600"]).env("PROGRAM", program);
     ChildProcess(shell.spawn().unwrap())
@@ -66,7 +66,7 @@ fn sidecar_does_not_match_from_private_cgroup_namespace() {
     }
 }
 
-fn wait_for_comm(process: &ChildProcess, comm: &str) {
+pub(crate) fn wait_for_comm(process: &ChildProcess, comm: &str) {
     let file = format!("/proc/{}/comm", process.pid());
     while std::fs::read_to_string(&file).unwrap().trim_end() != comm {
         std::thread::yield_now();

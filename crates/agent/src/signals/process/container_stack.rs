@@ -14,8 +14,9 @@ use super::cgroup::{Entry, entries};
 use super::matcher::ProcessInfo;
 
 /// systemd units of the kubelet, of container runtimes, and of distributions that bundle them.
-const UNITS: [&str; 16] = [
+const UNITS: &[&str] = &[
     "kubelet.service",
+    "kube-proxy.service",
     "containerd.service",
     "crio.service",
     "docker.service",
@@ -34,8 +35,18 @@ const UNITS: [&str; 16] = [
 ];
 
 /// The daemons that start programs for pods, by the name that the kernel shows.
-const DAEMONS: [&[u8]; 9] =
-    [b"kubelet", b"containerd", b"crio", b"dockerd", b"cri-dockerd", b"k3s", b"k3s-agent", b"k3s-server", b"kubelite"];
+const DAEMONS: &[&[u8]] = &[
+    b"kubelet",
+    b"kube-proxy",
+    b"containerd",
+    b"crio",
+    b"dockerd",
+    b"cri-dockerd",
+    b"k3s",
+    b"k3s-agent",
+    b"k3s-server",
+    b"kubelite",
+];
 
 /// The name of `containerd-shim-runc-v2`, truncated by the kernel. It is the parent of `runc`, but also of the owner's own
 /// containers, which have another cgroup.
