@@ -169,11 +169,13 @@ impl ReclaimState {
                 self.problem.take().map_or(Transition::NodeVerified, |solved| self.log_solved(&solved))
             }
             Err(problem) => {
-                // Another problem may follow.
-                if let Some(solved) = self.problem.take() {
-                    self.log_solved(&solved);
-                }
-                let transition = self.log_problem(&problem);
+                let transition = match (self.problem.take(), &problem) {
+                    (Some(solved @ NodeProblem::WrongNode(_)), NodeProblem::Unrestricted { .. }) => {
+                        self.log_problem(&problem);
+                        self.log_solved(&solved)
+                    }
+                    _ => self.log_problem(&problem),
+                };
                 self.verification = Some(self.writer.clone().wait_until_solved(problem.clone()).boxed_local());
                 self.problem = Some(problem);
                 transition

@@ -10,7 +10,7 @@ use kube::core::Status;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
 async fn install(name: &str, directory: &str) -> ControlPlane {
@@ -23,7 +23,7 @@ async fn install(name: &str, directory: &str) -> ControlPlane {
 }
 
 /// Sends a request; the error has the status code and message of the API server.
-async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<(), Status> {
+pub(crate) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<(), Status> {
     let request = Request::builder()
         .method(Method::from_bytes(method.as_bytes()).unwrap())
         .uri(path)
@@ -48,7 +48,7 @@ async fn assert_forbidden(access: &Access, requests: &[(&str, &str, Value)]) {
     }
 }
 
-fn named(name: &str) -> Value {
+pub(crate) fn named(name: &str) -> Value {
     json!({ "metadata": { "name": name } })
 }
 
@@ -151,7 +151,7 @@ async fn hardened_controller_reads_only_granted_secrets_and_no_management_nodes(
     .await;
 }
 
-fn reclaim_request() -> Value {
+pub(crate) fn reclaim_request() -> Value {
     json!({ "metadata": { "annotations": {
         "5spot.finos.org/reclaim-requested": "true",
         "5spot.finos.org/reclaim-reason": "process-match: idea",
@@ -159,7 +159,7 @@ fn reclaim_request() -> Value {
     } } })
 }
 
-async fn create_node(client: &Client, name: &str) {
+pub(crate) async fn create_node(client: &Client, name: &str) {
     let node: Node = serde_json::from_value(json!({ "metadata": {
         "name": name, "labels": { "kept": "yes" }, "annotations": { "kept": "yes" }, "finalizers": ["example.com/kept"],
     } }))
@@ -167,13 +167,13 @@ async fn create_node(client: &Client, name: &str) {
     Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
 }
 
-const OTHER_NODE: &str = "the reclaim agent of Node mine may not touch Node other";
+pub(crate) const OTHER_NODE: &str = "the reclaim agent of Node mine may not touch Node other";
 const NO_NODE: &str =
     "the token of the reclaim agent names no Node: it needs Kubernetes 1.32 or newer and a token of its own pod";
 const UPDATE_ONLY: &str = "the reclaim agent may only update its Node, not create, delete or connect to one";
 const NO_SUBRESOURCE: &str = "the reclaim agent may not write the status or another subresource of a Node";
-const THREE_ANNOTATIONS: &str = "of a Node's annotations the reclaim agent may write only its own three";
-const NOTHING_ELSE: &str =
+pub(crate) const THREE_ANNOTATIONS: &str = "of a Node's annotations the reclaim agent may write only its own three";
+pub(crate) const NOTHING_ELSE: &str =
     "the reclaim agent may write only its annotations, not the labels, the spec or anything else of a Node";
 
 /// The request was not denied by the agent-scope policy.
@@ -219,11 +219,11 @@ async fn install_agent(name: &str) -> (ControlPlane, Access) {
     (plane, agent)
 }
 
-fn labels(value: &Value) -> Value {
+pub(crate) fn labels(value: &Value) -> Value {
     json!({ "metadata": { "labels": value } })
 }
 
-fn annotations(value: &Value) -> Value {
+pub(crate) fn annotations(value: &Value) -> Value {
     json!({ "metadata": { "annotations": value } })
 }
 
@@ -346,73 +346,4 @@ async fn scope_policy_holds_with_all_node_permissions() {
     )
     .await;
     send(&agent.client(), "PATCH", mine, &reclaim_request()).await.unwrap();
-}
-
-/// Two Nodes, and the credentials of the agent on Node `mine`, installed by a kustomization of a user.
-async fn install_agent_with(name: &str, settings: &str, (namespace, account): (&str, &str)) -> (ControlPlane, Access) {
-    let directory = tempfile::tempdir_in(repo_root().join("target")).unwrap();
-    let base = "resources: [../../deploy/overlays/workload-cluster]";
-    std::fs::write(directory.path().join("kustomization.yaml"), format!("{base}\n{settings}\n")).unwrap();
-    let options = ControlPlaneOptions::named(name).without_controller_manager().without_scheduler();
-    let plane = ControlPlane::start(options).await.unwrap();
-    plane.apply(directory.path()).await.unwrap();
-    for name in ["mine", "other"] {
-        create_node(&plane.client(), name).await;
-    }
-    let agent = plane.service_account_on_node(namespace, account, "mine").await.unwrap();
-    (plane, agent)
-}
-
-/// Kustomize changes the names of objects, but not those in the text of a policy.
-#[tokio::test]
-async fn agent_is_restricted_in_any_namespace_and_with_any_prefix() {
-    for (name, settings, account) in [
-        ("agent-namespace", "namespace: desks", ("desks", "5spot-reclaim-agent")),
-        (
-            "agent-prefix",
-            "namespace: desks\nnamePrefix: edge-\nnameSuffix: -v2",
-            ("desks", "edge-5spot-reclaim-agent-v2"),
-        ),
-    ] {
-        let (plane, agent) = install_agent_with(name, settings, account).await;
-        let client = agent.client();
-        let denied = async |path: &str, body: &Value, message: &str| {
-            let response = send(&client, "PATCH", path, body).await;
-            let is_denied = |status: &Status| status.code == 403 && status.message.ends_with(message);
-            if response.as_ref().is_err_and(is_denied) { Ok(()) } else { Err(format!("{response:?}")) }
-        };
-        let (mine, other) = ("/api/v1/nodes/mine", "/api/v1/nodes/other");
-        eventually("the policy is in force", TIMEOUT, async || denied(other, &reclaim_request(), OTHER_NODE).await)
-            .await;
-        denied(mine, &annotations(&json!({ "kept": "no" })), THREE_ANNOTATIONS).await.unwrap();
-        denied(mine, &labels(&json!({ "kept": "no" })), NOTHING_ELSE).await.unwrap();
-        send(&client, "PATCH", mine, &reclaim_request()).await.unwrap();
-
-        // Agents of other products write to Nodes, too.
-        let others = create_network_agent(&plane).await;
-        eventually("another agent may write to Nodes", TIMEOUT, async || {
-            send(&others.client(), "PATCH", other, &annotations(&json!({ "kept": "no" }))).await
-        })
-        .await;
-    }
-}
-
-/// A ServiceAccount that may patch Nodes and has nothing to do with 5-Spot, with a token of Node `mine`.
-async fn create_network_agent(plane: &ControlPlane) -> Access {
-    let name = "network-agent";
-    let rule = json!({ "apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"] });
-    let role = json!({ "metadata": { "name": name }, "rules": [rule] });
-    let binding = json!({
-        "metadata": { "name": name },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": "default" }],
-    });
-    for (path, object) in [
-        ("/api/v1/namespaces/default/serviceaccounts", named(name)),
-        (&*format!("{RBAC}/clusterroles"), role),
-        (&*format!("{RBAC}/clusterrolebindings"), binding),
-    ] {
-        send(&plane.client(), "POST", path, &object).await.unwrap();
-    }
-    plane.service_account_on_node("default", name, "mine").await.unwrap()
 }
