@@ -2,8 +2,7 @@
 {{- define "5spot.shipped" -}}
 {{- $namespace := .context.Release.Namespace -}}
 {{- .context.Files.Get (printf "files/%s" .file)
-    | replace "namespace: 5spot-system" (printf "namespace: %s" (quote $namespace))
-    | replace "serviceaccount:5spot-system:" (printf "serviceaccount:%s:" $namespace) -}}
+    | replace "namespace: 5spot-system" (printf "namespace: %s" (quote $namespace)) -}}
 {{- end -}}
 
 {{/* Selector labels of the controller's pods. */}}

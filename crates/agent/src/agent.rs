@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tracing::{debug, error, info};
 
 use crate::config::{ConfigError, ReclaimAgentConfig};
@@ -20,8 +20,8 @@ use crate::signals::{OwnerMatch, OwnerSignal, SignalError};
 pub(crate) struct Inputs {
     /// The text of the agent configuration after each change; `None` when it does not exist.
     pub(crate) configs: BoxStream<'static, Option<String>>,
-    pub(crate) matches: UnboundedReceiver<OwnerMatch>,
-    pub(crate) signal_failures: UnboundedReceiver<SignalError>,
+    pub(crate) matches: Receiver<OwnerMatch>,
+    pub(crate) signal_failures: Receiver<SignalError>,
 }
 
 pub(crate) struct Agent {
@@ -87,9 +87,11 @@ impl Agent {
         let rescan = match transition {
             Transition::Cleared => true,
             Transition::NodeMismatchResolved => self.reclaim.as_ref().is_some_and(ReclaimState::is_idle),
-            Transition::Stored | Transition::NodeVerified | Transition::NodeMismatch | Transition::CooldownOver => {
-                false
-            }
+            Transition::Stored
+            | Transition::NodeVerified
+            | Transition::NodeMismatch
+            | Transition::Unrestricted
+            | Transition::CooldownOver => false,
         };
         if rescan {
             debug!(node = self.node, "Rescanning");
@@ -149,8 +151,8 @@ impl Agent {
         let Some(probe) = &self.probe else { return };
         let source = &self.config_source;
         match &self.config {
-            ConfigState::Armed(config) => match self.reclaim.as_ref().and_then(ReclaimState::node_mismatch) {
-                Some(wrong_node) => probe.set_not_armed(&wrong_node.to_string()),
+            ConfigState::Armed(config) => match self.reclaim.as_ref().and_then(ReclaimState::not_ready) {
+                Some(reason) => probe.set_not_armed(&reason),
                 None => probe.set_armed(self.detection_delay(config)),
             },
             ConfigState::NotRead => probe.set_not_armed(&format!("{source} has not been read yet")),

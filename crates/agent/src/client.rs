@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::header::USER_AGENT;
+use http::{HeaderValue, Response};
+use http_body_util::Limited;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -15,8 +16,11 @@ use kube::config::InferConfigError;
 use kube::{Client, Config};
 use tower::ServiceBuilder;
 
-/// Limit for the response headers. The body is not limited: that of a watch stays open.
+/// Limit for the response headers. The time of the body is not limited: that of a watch stays open.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// More than the largest Node or ConfigMap that etcd stores. A watch that exceeds it starts again. A response may come from a
+/// proxy, or from another server at that address.
+const MAX_BODY_BYTES: usize = 4 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An idle connection is pinged after this long, and closed without a reply, so that a dead connection is noticed within 30 s.
 /// Without pings, a watch whose server has disappeared looks like one without events.
@@ -76,6 +80,7 @@ impl ClientFactory {
             .layer(config.extra_headers_layer()?)
             .timeout(RESPONSE_TIMEOUT)
             .map_err(tower::BoxError::from)
+            .map_response(|response: Response<_>| response.map(|body| Limited::new(body, MAX_BODY_BYTES)))
             .service(client);
         Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
     }

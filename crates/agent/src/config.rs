@@ -8,15 +8,21 @@ use toml::Spanned;
 /// The limits of `spec.killIfCommands`, from which the controller writes the configuration.
 const MAX_PATTERNS: usize = 100;
 const MAX_PATTERN_CHARACTERS: usize = 256;
+/// How much of an invalid line is quoted in the log.
+const MAX_QUOTED_CHARACTERS: usize = 300;
 
-const DEFAULT_POLL_INTERVAL_MS: i64 = 250;
+/// The text of the longest patterns, with every character escaped, is shorter. A ConfigMap can have 1 MiB, which would take
+/// most of the agent's memory to parse.
+pub(crate) const MAX_CONFIG_BYTES: usize = 512 << 10;
+
+const DEFAULT_POLL_INTERVAL_MS: u64 = 250;
 /// Below is a busy loop, above is too slow for an emergency reclaim.
-const POLL_INTERVAL_MS: std::ops::RangeInclusive<i64> = 10..=60_000;
+pub(crate) const POLL_INTERVAL_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReclaimAgentConfig {
     pub(crate) patterns: Patterns,
-    /// Used by the poll detector only.
+    /// Used by the poll detector only, unless --poll-interval is given.
     pub(crate) poll_interval: Duration,
 }
 
@@ -53,6 +59,8 @@ enum Problem {
     /// The parser's message does not name the field, so the line is quoted.
     #[error("{message}, in: {line}")]
     Syntax { message: String, line: String },
+    #[error("the configuration must have at most {MAX_CONFIG_BYTES} bytes")]
+    TooLong,
     #[error("{field}: must have at most {MAX_PATTERNS} entries, has {count}")]
     TooManyPatterns { field: &'static str, count: usize },
     /// A blank pattern would match nearly every process.
@@ -82,7 +90,7 @@ struct File {
 impl ReclaimAgentConfig {
     /// Matches nothing.
     pub(crate) fn empty() -> Self {
-        let poll_interval = Duration::from_millis(DEFAULT_POLL_INTERVAL_MS.unsigned_abs());
+        let poll_interval = Duration::from_millis(DEFAULT_POLL_INTERVAL_MS);
         ReclaimAgentConfig { patterns: Patterns::default(), poll_interval }
     }
 
@@ -93,9 +101,13 @@ impl ReclaimAgentConfig {
 
     /// Every field is optional.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+        if text.len() > MAX_CONFIG_BYTES {
+            return Err(ConfigError::at("", 0, Problem::TooLong));
+        }
         let file: File = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            let problem = Problem::Syntax { message: error.message().to_owned(), line: line_at(text, at).to_owned() };
+            let (message, line) = (truncate(error.message()), truncate(line_at(text, at)));
+            let problem = Problem::Syntax { message, line };
             ConfigError::at(text, at, problem)
         })?;
         let commands = check_patterns(text, "match_commands", file.match_commands)?;
@@ -138,12 +150,18 @@ fn check_pattern(field: &'static str, index: usize, pattern: String) -> Result<S
 }
 
 fn check_poll_interval(text: &str, interval: Option<Spanned<i64>>) -> Result<Duration, ConfigError> {
-    let at = interval.as_ref().map_or(0, |interval| interval.span().start);
-    let value = interval.map_or(DEFAULT_POLL_INTERVAL_MS, Spanned::into_inner);
+    let Some(interval) = interval else { return Ok(Duration::from_millis(DEFAULT_POLL_INTERVAL_MS)) };
+    let at = interval.span().start;
+    let value = interval.into_inner();
     match u64::try_from(value) {
-        Ok(milliseconds) if POLL_INTERVAL_MS.contains(&value) => Ok(Duration::from_millis(milliseconds)),
+        Ok(milliseconds) if POLL_INTERVAL_MS.contains(&milliseconds) => Ok(Duration::from_millis(milliseconds)),
         Ok(_) | Err(_) => Err(ConfigError::at(text, at, Problem::PollInterval { value })),
     }
+}
+
+/// A line of the configuration can be as long as all of it.
+fn truncate(text: &str) -> String {
+    text.chars().take(MAX_QUOTED_CHARACTERS).collect()
 }
 
 fn line_at(text: &str, offset: usize) -> &str {
@@ -212,6 +230,17 @@ mod tests {
         let many = format!("match_commands = [{}]", "'a',".repeat(101));
         assert_eq!(parse_error(&many), "line 1, column 18: match_commands: must have at most 100 entries, has 101");
         assert!(ReclaimAgentConfig::parse(&many.replacen("'a',", "", 1)).is_ok());
+    }
+
+    #[test]
+    fn oversized_configuration_is_rejected_without_quoting_it() {
+        let patterns = vec!["\u{1}".repeat(256); 100];
+        let longest = fivespot_planner::agent_config::render(&patterns).unwrap();
+        assert!(longest.len() <= MAX_CONFIG_BYTES && ReclaimAgentConfig::parse(&longest).is_ok(), "{}", longest.len());
+        let text = format!("match_commands = [{}]", "'a',".repeat(1 << 18));
+        assert_eq!(parse_error(&text), "line 1, column 1: the configuration must have at most 524288 bytes");
+        let invalid = format!("match_commands = [{}", "'a',".repeat(1 << 16));
+        assert!(parse_error(&invalid).len() < 1000);
     }
 
     #[test]

@@ -14,6 +14,11 @@ use crate::signals::process::NetlinkError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
+    #[error(
+        "--poll-interval (RECLAIM_POLL_INTERVAL) has no effect with --detector netlink, which does not poll: remove it, or set \
+         --detector (RECLAIM_DETECTOR) to auto or poll"
+    )]
+    UnusedPollInterval,
     #[error("cannot read --config {}: {source}", path.display())]
     ReadConfigFile { path: PathBuf, source: io::Error },
     #[error("invalid agent configuration in {config_source}: {source}")]
@@ -55,7 +60,8 @@ pub(crate) enum RunError {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
-            RunError::ReadConfigFile { .. }
+            RunError::UnusedPollInterval
+            | RunError::ReadConfigFile { .. }
             | RunError::InvalidConfig { .. }
             | RunError::ReadProcRoot { .. }
             | RunError::EmptyProcRoot { .. }

@@ -9,7 +9,7 @@
 //! 1. [`signals::process::netlink`] receives the event from the kernel in the detector thread. (`--detector poll` scans
 //!    periodically instead.)
 //! 2. [`signals::process::ArmedScanner`] scans the process: `procfs` reads it, `matcher` compares it with the patterns,
-//!    `cgroup` excludes pods.
+//!    `cgroup` excludes pods, `container_stack` excludes programs that run on behalf of pods.
 //! 3. [`signals::MatchSink`] passes the match to the run loop, or prints it in a dry run.
 //! 4. [`agent::Agent`], the run loop, hands it to [`reclaim::ReclaimState`], which builds the request (`reclaim::request`) and
 //!    has it written (`reclaim::writer`): one PATCH of the Node, retried until it is stored.

@@ -1,10 +1,13 @@
 //! Command line and environment.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser};
+use jiff::SignedDuration;
 
+use crate::config::POLL_INTERVAL_MS;
 use crate::signals::process::DetectorChoice;
 
 /// Requests an emergency reclaim of this machine when its owner starts one of the configured programs
@@ -28,6 +31,11 @@ pub(crate) struct Options {
     /// How to detect started programs
     #[arg(long, env = "RECLAIM_DETECTOR", value_enum, default_value_t = DetectorChoice::Auto, value_name = "DETECTOR")]
     pub(crate) detector: DetectorChoice,
+
+    /// Interval between two scans of the poll detector, from 10ms to 60s; takes precedence over `poll_interval_ms` of the agent
+    /// configuration, whose default is 250
+    #[arg(long, env = "RECLAIM_POLL_INTERVAL", value_parser = parse_poll_interval, value_name = "DURATION")]
+    pub(crate) poll_interval: Option<Duration>,
 
     /// Mount point of the host's procfs
     #[arg(long, env = "RECLAIM_PROC_ROOT", default_value = "/proc", value_name = "DIRECTORY")]
@@ -64,4 +72,20 @@ pub(crate) struct Options {
     /// Directory in which the agent keeps the state that --probe reads
     #[arg(long, default_value = "/run/5spot-reclaim-agent", value_name = "DIRECTORY")]
     pub(crate) state_dir: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PollIntervalError {
+    #[error("it is not a duration: write it like 500ms or 2s")]
+    Parse(#[source] jiff::Error),
+    #[error("it must be between {}ms and {}ms", POLL_INTERVAL_MS.start(), POLL_INTERVAL_MS.end())]
+    OutOfBounds,
+}
+
+fn parse_poll_interval(text: &str) -> Result<Duration, PollIntervalError> {
+    let interval: SignedDuration = text.parse().map_err(PollIntervalError::Parse)?;
+    match u64::try_from(interval.as_millis()) {
+        Ok(milliseconds) if POLL_INTERVAL_MS.contains(&milliseconds) => Ok(Duration::from_millis(milliseconds)),
+        Ok(_) | Err(_) => Err(PollIntervalError::OutOfBounds),
+    }
 }

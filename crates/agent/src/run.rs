@@ -1,7 +1,8 @@
 //! Selects the mode from the options and wires the parts of the agent together.
 
 use std::convert::Infallible;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::agent::{Agent, Inputs};
 use crate::client::ClientFactory;
-use crate::config::ReclaimAgentConfig;
+use crate::config::{MAX_CONFIG_BYTES, ReclaimAgentConfig};
 use crate::config_map::ConfigMapRef;
 use crate::error::RunError;
 use crate::machine_id;
@@ -19,7 +20,9 @@ use crate::options::Options;
 use crate::probe::{self, ProbeState};
 use crate::reclaim::{NodeIdentity, ReclaimState, RequestWriter};
 use crate::shutdown;
-use crate::signals::process::{AnswerProbe, ArmedScanner, Detector, ProcessError, ProcessScanner, Procfs, Scope};
+use crate::signals::process::{
+    AnswerProbe, ArmedScanner, Detector, DetectorChoice, ProcessError, ProcessScanner, Procfs, Scope,
+};
 use crate::signals::{self, MatchSink, OwnerSignal, SignalError};
 
 /// The result of a run that ended by itself.
@@ -33,6 +36,9 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.probe {
         probe::check(&options.state_dir, &Procfs::at(&options.proc_root))?;
         return Ok(Outcome::NoMatch);
+    }
+    if options.detector == DetectorChoice::Netlink && options.poll_interval.is_some() {
+        return Err(RunError::UnusedPollInterval);
     }
     let file = options.config.as_deref().map(read_config_file).transpose()?;
     let procfs = open_procfs(&options.proc_root)?;
@@ -51,7 +57,10 @@ fn block_on<T>(work: impl Future<Output = Result<T, RunError>>) -> Result<T, Run
 }
 
 fn read_config_file(path: &Path) -> Result<ReclaimAgentConfig, RunError> {
-    let text = fs::read_to_string(path).map_err(|source| RunError::ReadConfigFile { path: path.to_owned(), source })?;
+    let mut text = String::new();
+    // One byte more than is valid, so that a longer file is rejected.
+    let read = File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text));
+    read.map_err(|source| RunError::ReadConfigFile { path: path.to_owned(), source })?;
     parse_config(&text, path.display().to_string())
 }
 
@@ -101,7 +110,7 @@ fn create_signals(
     sink: MatchSink,
     probe: Option<Arc<ProbeState>>,
 ) -> Result<Vec<Arc<dyn OwnerSignal>>, RunError> {
-    let detector = Detector::open(options.detector)?;
+    let detector = Detector::open(options.detector, options.poll_interval)?;
     let answer_probe = probe.map(|probe| -> AnswerProbe { Box::new(move |pid| probe.answer(pid)) });
     Ok(vec![Arc::new(ArmedScanner::new(detector, procfs, sink, answer_probe))])
 }
@@ -135,7 +144,7 @@ async fn run_in_cluster(
     log_identity(options);
 
     let probe = if options.dry_run { None } else { create_probe_state(options, &procfs) };
-    let (sender, matches) = mpsc::unbounded_channel();
+    let (sender, matches) = mpsc::channel(signals::MAX_PENDING_MATCHES);
     let sink = if options.dry_run { MatchSink::JsonLines } else { MatchSink::RunLoop(sender) };
     let signals = create_signals(options, procfs, sink, probe.clone())?;
     stop_on_shutdown(signals.clone(), probe.clone())?;

@@ -6,7 +6,7 @@ mod fixtures;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -81,6 +81,9 @@ fn invalid_config_file_is_reported_with_position() {
         &["--config", "/nowhere.toml", "--dry-run"],
         "--config /nowhere.toml: No such file or directory",
     );
+    let (_directory, path) = write_config(&"#".repeat(600 << 10));
+    assert_usage_error(&["--config", &path, "--oneshot"], "the configuration must have at most 524288 bytes");
+    assert_usage_error(&["--config", "/dev/zero", "--oneshot"], "the configuration must have at most 524288 bytes");
     let (_directory, path) = write_config("match_comands = ['java']\n");
     assert_usage_error(&["--config", &path, "--oneshot"], "unknown field `match_comands`");
 }
@@ -99,6 +102,30 @@ fn unknown_detector_is_a_usage_error() {
     assert_usage_error(&["--detector", "ebpf"], "[possible values: auto, netlink, poll]");
     let output = agent(&[]).env("RECLAIM_DETECTOR", "ebpf").output().unwrap();
     assert!(stderr(&output).contains("[possible values: auto, netlink, poll]"), "{}", stderr(&output));
+}
+
+#[test]
+fn invalid_poll_interval_is_a_usage_error() {
+    for value in ["9ms", "61s", "-1s", "0s", "1h"] {
+        let argument = format!("--poll-interval={value}");
+        assert_usage_error(&[&argument, "--oneshot"], "it must be between 10ms and 60000ms");
+    }
+    assert_usage_error(&["--poll-interval", "250", "--oneshot"], "write it like 500ms or 2s");
+    let output = agent(&["--oneshot"]).env("RECLAIM_POLL_INTERVAL", "never").output().unwrap();
+    assert!(stderr(&output).contains("write it like 500ms or 2s"), "{}", stderr(&output));
+}
+
+#[test]
+fn poll_interval_without_polling_is_a_usage_error() {
+    let (_directory, path) = write_config("match_commands = ['java']\n");
+    for arguments in [&["--config", &path, "--dry-run"][..], &["--node-name", "n1"]] {
+        let arguments = [&["--detector", "netlink", "--poll-interval", "1s"][..], arguments].concat();
+        assert_usage_error(&arguments, "has no effect with --detector netlink");
+    }
+    // The probe has the environment of the agent.
+    let mut probe = agent(&["--probe", "--state-dir", "/nowhere"]);
+    let probe = probe.env("RECLAIM_POLL_INTERVAL", "1s").env("RECLAIM_DETECTOR", "auto").output().unwrap();
+    assert_eq!(probe.status.code(), Some(1), "{}", stderr(&probe));
 }
 
 #[test]
@@ -127,6 +154,10 @@ fn start_broken_api_server(directory: &TempDir) -> PathBuf {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\noops").unwrap();
         }
     });
+    write_kubeconfig(directory, &server)
+}
+
+fn write_kubeconfig(directory: &TempDir, server: &str) -> PathBuf {
     let kubeconfig = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -138,6 +169,28 @@ fn start_broken_api_server(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("kubeconfig");
     std::fs::write(&path, kubeconfig.to_string()).unwrap();
     path
+}
+
+/// Not what an API server sends, but a proxy or another server at its address may. The agent must not run out of memory.
+#[test]
+fn response_body_is_read_up_to_a_limit() {
+    const ENOUGH: usize = 256 << 20;
+    let (directory, config) = write_config("match_commands = ['cli-no-such-program']\n");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let kubeconfig = write_kubeconfig(&directory, &format!("http://{}", listener.local_addr().unwrap()));
+    // The first request reads the Node, the watch of the ConfigMap or the ConfigMap.
+    for arguments in [&["--config", &config][..], &[], &["--oneshot"]] {
+        let mut command = agent(&["--node-name", "n1", "--detector", "poll", "--machine-id-path", &config]);
+        command.args(arguments).arg("--state-dir").arg(directory.path()).env("KUBECONFIG", &kubeconfig);
+        let _agent = fixtures::ChildProcess(command.stderr(Stdio::null()).spawn().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        let request = BufReader::new(stream.try_clone().unwrap());
+        assert!(request.lines().map_while(Result::ok).any(|line| line.is_empty()));
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n").unwrap();
+        let chunk = vec![b' '; 1 << 20];
+        let written = (0..ENOUGH / chunk.len()).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+        assert!(written < ENOUGH / chunk.len(), "{arguments:?}: the agent has read {written} MiB");
+    }
 }
 
 #[test]

@@ -53,8 +53,14 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
+    /// Whether the request is to change something; a dry run is not.
     pub fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
+            && !self.is_dry_run()
+    }
+
+    pub fn is_dry_run(&self) -> bool {
+        self.uri.contains("dryRun=All")
     }
 
     /// Whether the status code is 2xx.

@@ -91,6 +91,7 @@ pub(super) async fn send(client: &Client, request: Request<Vec<u8>>, timeout: Du
     let response = async {
         let response = client.send(request.map(Body::from)).await?;
         let (code, retry_after) = (response.status(), retry_after(response.headers()));
+        // The client limits the body.
         let body = response.into_body().collect_bytes().await?.to_vec();
         if code.is_success() {
             return Ok(body);

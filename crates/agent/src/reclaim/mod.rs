@@ -21,3 +21,16 @@ pub(crate) struct WrongNode {
     actual: String,
     expected: String,
 }
+
+/// Why the agent must not be considered ready, although it writes reclaim requests.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NodeProblem {
+    #[error(transparent)]
+    WrongNode(#[from] WrongNode),
+    #[error(
+        "the API server lets this agent change more of Node {node} than its three annotations: the ValidatingAdmissionPolicy \
+         5spot-reclaim-agent-scope does not exist or does not apply to the agent's ServiceAccount. Apply deploy/node-agent, \
+         and keep 5spot-reclaim-agent in the name of the ServiceAccount"
+    )]
+    Unrestricted { node: String },
+}

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use crate::signals::OwnerMatch;
 
 const FIELD_MANAGER: &str = "5spot-reclaim-agent";
+/// Not one of the three that the admission policy allows. It is never stored.
+const SCOPE_CHECK_ANNOTATION: &str = "5spot.finos.org/agent-scope-check";
 /// Keeps the response short: the Node itself is not needed.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -68,6 +70,15 @@ impl NodeIdentity {
         };
         Request::patch(format!("/api/v1/nodes/{}?fieldManager={FIELD_MANAGER}", self.name))
             .header(CONTENT_TYPE, content_type)
+            .header(ACCEPT, METADATA_ONLY)
+            .body(body.to_string().into_bytes())
+    }
+
+    /// A dry run of a change that the admission policy has to reject.
+    pub(super) fn scope_check(&self) -> Result<Request<Vec<u8>>, http::Error> {
+        let body = json!({ "metadata": { "annotations": { SCOPE_CHECK_ANNOTATION: "rejected" } } });
+        Request::patch(format!("/api/v1/nodes/{}?dryRun=All&fieldManager={FIELD_MANAGER}", self.name))
+            .header(CONTENT_TYPE, "application/merge-patch+json")
             .header(ACCEPT, METADATA_ONLY)
             .body(body.to_string().into_bytes())
     }
@@ -131,6 +142,17 @@ mod tests {
                 { "op": "add", "path": "/metadata/annotations/5spot.finos.org~1reclaim-requested-at",
                   "value": "2026-04-20T21:45:00Z" },
             ])
+        );
+    }
+
+    #[test]
+    fn scope_check_is_a_dry_run() {
+        let check = node(Some("cafe")).scope_check().unwrap();
+        assert_eq!(check.uri().query(), Some("dryRun=All&fieldManager=5spot-reclaim-agent"));
+        let body: Value = serde_json::from_slice(check.body()).unwrap();
+        assert!(
+            request().annotations().iter().all(|(key, _)| body["metadata"]["annotations"][key].is_null()),
+            "{body}"
         );
     }
 

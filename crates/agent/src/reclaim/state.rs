@@ -11,9 +11,9 @@ use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use tracing::{error, info, warn};
 
-use super::WrongNode;
 use super::request::ReclaimRequest;
 use super::writer::RequestWriter;
+use super::{NodeProblem, WrongNode};
 use crate::signals::OwnerMatch;
 
 /// After the API server rejected a request for the wrong Node, matches are ignored for this long.
@@ -24,9 +24,11 @@ type Work<T> = LocalBoxFuture<'static, T>;
 pub(crate) struct ReclaimState {
     writer: RequestWriter,
     phase: Phase,
-    /// A check of the Node's machine ID that is in progress.
-    verification: Option<Work<Result<(), WrongNode>>>,
-    node_mismatch: Option<WrongNode>,
+    /// A check of the Node's machine ID and of the agent's permissions that is in progress.
+    verification: Option<Work<Result<(), NodeProblem>>>,
+    problem: Option<NodeProblem>,
+    /// Whether a verification has succeeded since the agent started.
+    was_verified: bool,
 }
 
 enum Phase {
@@ -49,6 +51,8 @@ pub(crate) enum Transition {
     NodeMismatch,
     /// The Node belonged to another machine, and is this machine's now.
     NodeMismatchResolved,
+    /// No admission policy restricts the agent.
+    Unrestricted,
     CooldownOver,
 }
 
@@ -78,15 +82,18 @@ impl Phase {
 
 impl ReclaimState {
     pub(crate) fn new(writer: RequestWriter) -> Self {
-        ReclaimState { writer, phase: Phase::Idle, verification: None, node_mismatch: None }
+        ReclaimState { writer, phase: Phase::Idle, verification: None, problem: None, was_verified: false }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
     }
 
-    pub(crate) fn node_mismatch(&self) -> Option<&WrongNode> {
-        self.node_mismatch.as_ref()
+    /// Why the agent is not ready, although it detects programs and writes requests.
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        let unverified = || format!("Node {} has not been verified yet", self.writer.node.name);
+        let problem = self.problem.as_ref().map(ToString::to_string);
+        problem.or_else(|| (!self.was_verified).then(unverified))
     }
 
     /// Requests a reclaim unless a request exists already.
@@ -102,7 +109,7 @@ impl ReclaimState {
         if let Phase::Cooldown(_) = self.phase {
             self.phase = Phase::Idle;
         }
-        self.node_mismatch = None;
+        self.problem = None;
         self.verification = Some(self.writer.clone().verify_node().boxed_local());
     }
 
@@ -112,7 +119,7 @@ impl ReclaimState {
             let node = &self.writer.node.name;
             warn!(node, reason = request.reason(), "Dropped reclaim request: nothing to match any more");
         }
-        *self = ReclaimState::new(self.writer.clone());
+        *self = ReclaimState { was_verified: self.was_verified, ..ReclaimState::new(self.writer.clone()) };
     }
 
     /// Waits for the next transition. Cancel safe.
@@ -132,12 +139,15 @@ impl ReclaimState {
                     info!(node, reason = request.reason(), "Reclaim requested");
                 }
                 self.phase = Phase::Stored(self.writer.clone().wait_until_cleared().boxed_local());
-                self.set_verified(Ok(()));
+                // The API server compared the machine IDs.
+                if let Some(NodeProblem::WrongNode(_)) = self.problem {
+                    self.rearm();
+                }
                 Transition::Stored
             }
             Completed::Writing(Err(wrong_node)) => {
                 self.phase = Phase::Cooldown(tokio::time::sleep(WRONG_NODE_COOLDOWN).boxed_local());
-                self.set_verified(Err(wrong_node))
+                self.set_verified(Err(wrong_node.into()))
             }
             Completed::Stored => {
                 info!(node, "Reclaim request cleared");
@@ -151,32 +161,62 @@ impl ReclaimState {
         }
     }
 
-    /// A reinstalled machine may find the Node of its predecessor for a while.
-    fn set_verified(&mut self, verified: Result<(), WrongNode>) -> Transition {
-        let node = &self.writer.node.name;
+    fn set_verified(&mut self, verified: Result<(), NodeProblem>) -> Transition {
         match verified {
             Ok(()) => {
                 self.verification = None;
-                if self.node_mismatch.take().is_none() {
-                    return Transition::NodeVerified;
-                }
+                self.was_verified = true;
+                self.problem.take().map_or(Transition::NodeVerified, |solved| self.log_solved(&solved))
+            }
+            Err(problem) => {
+                let transition = match (self.problem.take(), &problem) {
+                    (Some(solved @ NodeProblem::WrongNode(_)), NodeProblem::Unrestricted { .. }) => {
+                        self.log_problem(&problem);
+                        self.log_solved(&solved)
+                    }
+                    _ => self.log_problem(&problem),
+                };
+                self.verification = Some(self.writer.clone().wait_until_solved(problem.clone()).boxed_local());
+                self.problem = Some(problem);
+                transition
+            }
+        }
+    }
+
+    fn log_problem(&self, problem: &NodeProblem) -> Transition {
+        let node = &self.writer.node.name;
+        match problem {
+            NodeProblem::WrongNode(error) => {
+                error!(node, %error, "Node belongs to another machine");
+                Transition::NodeMismatch
+            }
+            NodeProblem::Unrestricted { .. } => {
+                error!(node, error = %problem, "Agent is not restricted to its Node");
+                Transition::Unrestricted
+            }
+        }
+    }
+
+    /// A reinstalled machine may find the Node of its predecessor for a while, and a policy takes effect with a delay.
+    fn log_solved(&mut self, problem: &NodeProblem) -> Transition {
+        let node = &self.writer.node.name;
+        match problem {
+            NodeProblem::WrongNode(_) => {
                 info!(node, "Node belongs to this machine now");
                 if let Phase::Cooldown(_) = self.phase {
                     self.phase = Phase::Idle;
                 }
                 Transition::NodeMismatchResolved
             }
-            Err(error) => {
-                error!(node, %error, "Node belongs to another machine");
-                self.node_mismatch = Some(error);
-                self.verification = Some(self.writer.clone().wait_until_verified().map(Ok).boxed_local());
-                Transition::NodeMismatch
+            NodeProblem::Unrestricted { .. } => {
+                info!(node, "Agent is restricted to its Node now");
+                Transition::NodeVerified
             }
         }
     }
 }
 
-async fn verified(verification: &mut Option<Work<Result<(), WrongNode>>>) -> Result<(), WrongNode> {
+async fn verified(verification: &mut Option<Work<Result<(), NodeProblem>>>) -> Result<(), NodeProblem> {
     match verification {
         Some(verification) => verification.await,
         None => pending().await,

@@ -13,9 +13,9 @@ use kube::Client;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use super::WrongNode;
 use super::api::{self, ApiError, Node, Rejection};
 use super::request::{NodeIdentity, PatchForm, ReclaimRequest};
+use super::{NodeProblem, WrongNode};
 use crate::backoff::Backoff;
 use crate::client::ClientFactory;
 
@@ -130,28 +130,53 @@ impl RequestWriter {
         }
     }
 
-    /// Compares the machine IDs when the agent is armed, so that a mismatch is reported before it matters. Succeeds if the
-    /// Node cannot be read: the patch compares them again.
-    pub(super) async fn verify_node(self) -> Result<(), WrongNode> {
-        let Some(expected) = &self.node.machine_id else { return Ok(()) };
-        match self.read_node().await {
-            Ok(node) => self.compare(&node, expected),
-            Err(error) => {
-                debug!(node = self.node.name, %error, "Cannot verify Node");
-                Ok(())
+    /// Compares the machine IDs when the agent is armed, so that a mismatch is reported before it matters, and checks that the
+    /// admission policy restricts the agent. A Node that cannot be read is not compared: the patch compares it again.
+    pub(super) async fn verify_node(self) -> Result<(), NodeProblem> {
+        if let Some(expected) = &self.node.machine_id {
+            match self.read_node().await {
+                Ok(node) => self.compare(&node, expected)?,
+                Err(error) => debug!(node = self.node.name, %error, "Cannot verify Node"),
+            }
+        }
+        self.verify_scope().await
+    }
+
+    /// Returns when this problem is solved; the error is the next one.
+    pub(super) async fn wait_until_solved(self, problem: NodeProblem) -> Result<(), NodeProblem> {
+        match problem {
+            NodeProblem::WrongNode(_) => loop {
+                sleep(NODE_MISMATCH_POLL_INTERVAL).await;
+                if let Ok(node) = self.read_node().await
+                    && self.node.machine_id.as_ref().is_none_or(|expected| node.machine_id() == expected)
+                {
+                    return self.verify_scope().await;
+                }
+            },
+            // A policy takes effect some time after it was created.
+            NodeProblem::Unrestricted { .. } => {
+                let mut backoff = Backoff::up_to(MAX_PERSISTENT_BACKOFF);
+                loop {
+                    sleep(backoff.next_delay()).await;
+                    if self.verify_scope().await.is_ok() {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
 
-    /// Returns when the Node has the machine ID of this machine.
-    pub(super) async fn wait_until_verified(self) {
+    /// Sends a dry run of a change that the admission policy has to reject. Retried until the API server has decided.
+    async fn verify_scope(&self) -> Result<(), NodeProblem> {
+        let mut backoff = Backoff::up_to(MAX_PERSISTENT_BACKOFF);
         loop {
-            sleep(NODE_MISMATCH_POLL_INTERVAL).await;
-            if let Ok(node) = self.read_node().await
-                && self.node.machine_id.as_ref().is_none_or(|expected| node.machine_id() == expected)
-            {
-                return;
+            let response = async { api::send(&self.client, self.node.scope_check()?, REQUEST_TIMEOUT).await };
+            match response.await {
+                Ok(_) => return Err(NodeProblem::Unrestricted { node: self.node.name.clone() }),
+                Err(ApiError::Rejected(rejection)) if rejection.code == StatusCode::FORBIDDEN => return Ok(()),
+                Err(error) => debug!(node = self.node.name, %error, "Cannot verify that the agent is restricted"),
             }
+            sleep(backoff.next_delay()).await;
         }
     }
 

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::info;
 
 use crate::config::ReclaimAgentConfig;
@@ -85,13 +85,16 @@ impl From<ProcessMatch> for OwnerMatch {
     }
 }
 
+/// One is enough to request the reclaim.
+pub(crate) const MAX_PENDING_MATCHES: usize = 16;
+
 /// Where signals report to.
 #[derive(Clone)]
 pub(crate) enum MatchSink {
     /// JSON lines on standard output.
     JsonLines,
     /// The run loop, which requests the reclaim.
-    RunLoop(UnboundedSender<OwnerMatch>),
+    RunLoop(Sender<OwnerMatch>),
 }
 
 impl MatchSink {
@@ -106,8 +109,9 @@ impl MatchSink {
         match self {
             MatchSink::JsonLines => Line::from_match(found, Timestamp::now()).write().map_err(SignalError::Output),
             MatchSink::RunLoop(matches) => {
-                // Sent before logging, which may block. The receiver is dropped only when the process ends.
-                let _ = matches.send(found.clone());
+                // Sent before logging, which may block. If the channel is full, the matches in it request the same reclaim;
+                // the receiver is dropped only when the process ends.
+                let _ = matches.try_send(found.clone());
                 found.log();
                 Ok(())
             }
@@ -116,14 +120,14 @@ impl MatchSink {
 }
 
 /// Runs each signal in a thread of its own. The receiver yields the error of the first one that fails.
-pub(crate) fn start(signals: &[Arc<dyn OwnerSignal>]) -> io::Result<UnboundedReceiver<SignalError>> {
-    let (errors, failed) = unbounded_channel();
+pub(crate) fn start(signals: &[Arc<dyn OwnerSignal>]) -> io::Result<Receiver<SignalError>> {
+    let (errors, failed) = channel(1);
     for signal in signals {
         let (signal, errors) = (Arc::clone(signal), errors.clone());
         thread::Builder::new().name("detector".into()).spawn(move || {
             let Err(error) = signal.run();
-            // The receiver is dropped only when the process ends.
-            let _ = errors.send(error);
+            // Full if another signal failed first, which ends the process.
+            let _ = errors.try_send(error);
         })?;
     }
     Ok(failed)

@@ -4,7 +4,7 @@ use fivespot_testbed::wait::eventually;
 use serde_json::Value;
 
 use crate::env::{Agent, NO_PATTERNS, NodeEnv, REASON, shared, start_control_plane};
-use crate::fixtures::TIMEOUT;
+use crate::fixtures::{ChildProcess, TIMEOUT};
 use crate::tcp_proxy::TcpProxy;
 
 /// How often the agent was disarmed. A reconnect of the watch must not disarm it, not even for a moment, and only the log shows
@@ -129,4 +129,25 @@ async fn expired_watch_keeps_the_configuration() {
     assert_eq!(env.node_reads().await, 2, "an unchanged configuration does not arm again");
     let _idea = env.start_program("expired-idea-2");
     env.wait_for_request().await;
+}
+
+/// The controller writes the ConfigMap without an interval, and reverts edits.
+#[tokio::test]
+async fn poll_interval_is_set_by_flag_or_variable() {
+    let config = |text: &str| format!("match_commands = ['interval-idea']\n{text}");
+    for (name, arguments, variable, text, expected) in [
+        ("interval-default", &[][..], None, "", "armed 250"),
+        ("interval-file", &[], None, "poll_interval_ms = 300\n", "armed 300"),
+        ("interval-flag", &["--poll-interval", "20ms"], Some("1s"), "poll_interval_ms = 300\n", "armed 20"),
+        ("interval-variable", &[], Some("1s"), "poll_interval_ms = 300\n", "armed 1000"),
+    ] {
+        let env = NodeEnv::new(shared().await, name).await;
+        env.apply_config(&config(text)).await;
+        let mut command = env.command(&[&["--detector", "poll"], arguments].concat());
+        command.envs(variable.map(|value| ("RECLAIM_POLL_INTERVAL", value)));
+        let _agent = ChildProcess(command.stderr(std::process::Stdio::null()).spawn().unwrap());
+        env.wait_until_ready().await;
+        // What a probe waits for, in milliseconds.
+        assert_eq!(std::fs::read_to_string(env.path("state/state")).unwrap().trim_end(), expected, "{name}");
+    }
 }

@@ -241,13 +241,14 @@ impl<'a> NodeEnv<'a> {
         self.plane.audit().entries()
     }
 
-    /// The requests that this agent has sent, except watches.
+    /// The requests that this agent has sent, except watches and dry runs.
     pub(crate) async fn agent_requests(&self) -> Entries {
         let account = format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}");
         let config_map = self.config_map_name();
         let field_selector = format!("metadata.name%3D{config_map}");
         self.audit().await.by(&account).filter(|entry| {
             entry.verb != "watch"
+                && !entry.is_dry_run()
                 && (entry.name == self.node
                     || entry.name == config_map
                     || entry.uri.ends_with(&field_selector)

@@ -10,5 +10,6 @@ mod outage;
 mod probe;
 mod reclaim;
 mod rejections;
+mod scope;
 mod tcp_proxy;
 mod token_rotation;

@@ -79,6 +79,7 @@ async fn wrong_machine_id_prevents_the_request() {
     assert!(env.has_no_request().await);
     assert!(agent.process.is_running());
     assert_eq!(env.reclaim_requests().await, 1, "it is not retried");
+    assert_eq!(agent.logged("Node belongs to this machine now"), [] as [Value; 0]);
 }
 
 /// After a reinstallation, or if another machine has taken the name.

@@ -2,6 +2,7 @@
 //! them they fail and are never skipped. They wait for the agent's output, not for time to pass.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod container_stack;
 mod env;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;

@@ -7,7 +7,7 @@ use crate::fixtures::ChildProcess;
 use crate::{DETECTORS, NO_LINES};
 
 /// The program is passed in the environment: as an argument of the shell, which starts outside the cgroup, it would match.
-fn start_in(cgroup: &Cgroup, program: &Path) -> ChildProcess {
+pub(crate) fn start_in(cgroup: &Cgroup, program: &Path) -> ChildProcess {
     let mut shell = cgroup.enter();
     shell.args(["/bin/sh", "-c", "exec \"$PROGRAM\" 600"]).env("PROGRAM", program);
     ChildProcess(shell.spawn().unwrap())
@@ -66,9 +66,27 @@ fn sidecar_does_not_match_from_private_cgroup_namespace() {
     }
 }
 
-fn wait_for_comm(process: &ChildProcess, comm: &str) {
+pub(crate) fn wait_for_comm(process: &ChildProcess, comm: &str) {
     let file = format!("/proc/{}/comm", process.pid());
     while std::fs::read_to_string(&file).unwrap().trim_end() != comm {
         std::thread::yield_now();
+    }
+}
+
+/// The names only resemble those that the kubelet uses.
+#[test]
+fn program_in_cgroup_with_similar_name_matches() {
+    let (v2, _) = cgroup_hierarchies();
+    let root = format!("fivespot-similar-{}", std::process::id());
+    for detector in DETECTORS {
+        let env = TestEnv::new("match_commands = ['idea-similar']\n");
+        let program = env.link_program("idea-similar");
+        let agent = env.dry_run(detector);
+        for name in ["user-notkubepods1", "my-kubepods.slice", "podcast", "pod-manager.service"] {
+            let cgroup = Cgroup::create(&v2, &format!("{root}/{name}"));
+            let idea = start_in(&cgroup, &program);
+            agent.expect_match(idea.pid(), "idea-similar", "comm");
+        }
+        assert_eq!(agent.stop(), NO_LINES);
     }
 }

@@ -2,6 +2,7 @@
 //! permissions than necessary.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod agent_scope;
 mod chart;
 mod install;
 mod install_docs;

@@ -10,7 +10,7 @@ use kube::core::Status;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
 async fn install(name: &str, directory: &str) -> ControlPlane {
@@ -23,7 +23,7 @@ async fn install(name: &str, directory: &str) -> ControlPlane {
 }
 
 /// Sends a request; the error has the status code and message of the API server.
-async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<(), Status> {
+pub(crate) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<(), Status> {
     let request = Request::builder()
         .method(Method::from_bytes(method.as_bytes()).unwrap())
         .uri(path)
@@ -48,7 +48,7 @@ async fn assert_forbidden(access: &Access, requests: &[(&str, &str, Value)]) {
     }
 }
 
-fn named(name: &str) -> Value {
+pub(crate) fn named(name: &str) -> Value {
     json!({ "metadata": { "name": name } })
 }
 
@@ -151,7 +151,7 @@ async fn hardened_controller_reads_only_granted_secrets_and_no_management_nodes(
     .await;
 }
 
-fn reclaim_request() -> Value {
+pub(crate) fn reclaim_request() -> Value {
     json!({ "metadata": { "annotations": {
         "5spot.finos.org/reclaim-requested": "true",
         "5spot.finos.org/reclaim-reason": "process-match: idea",
@@ -159,7 +159,7 @@ fn reclaim_request() -> Value {
     } } })
 }
 
-async fn create_node(client: &Client, name: &str) {
+pub(crate) async fn create_node(client: &Client, name: &str) {
     let node: Node = serde_json::from_value(json!({ "metadata": {
         "name": name, "labels": { "kept": "yes" }, "annotations": { "kept": "yes" }, "finalizers": ["example.com/kept"],
     } }))
@@ -167,13 +167,13 @@ async fn create_node(client: &Client, name: &str) {
     Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
 }
 
-const OTHER_NODE: &str = "the reclaim agent of Node mine may not touch Node other";
+pub(crate) const OTHER_NODE: &str = "the reclaim agent of Node mine may not touch Node other";
 const NO_NODE: &str =
     "the token of the reclaim agent names no Node: it needs Kubernetes 1.32 or newer and a token of its own pod";
 const UPDATE_ONLY: &str = "the reclaim agent may only update its Node, not create, delete or connect to one";
 const NO_SUBRESOURCE: &str = "the reclaim agent may not write the status or another subresource of a Node";
-const THREE_ANNOTATIONS: &str = "of a Node's annotations the reclaim agent may write only its own three";
-const NOTHING_ELSE: &str =
+pub(crate) const THREE_ANNOTATIONS: &str = "of a Node's annotations the reclaim agent may write only its own three";
+pub(crate) const NOTHING_ELSE: &str =
     "the reclaim agent may write only its annotations, not the labels, the spec or anything else of a Node";
 
 /// The request was not denied by the agent-scope policy.
@@ -219,11 +219,11 @@ async fn install_agent(name: &str) -> (ControlPlane, Access) {
     (plane, agent)
 }
 
-fn labels(value: &Value) -> Value {
+pub(crate) fn labels(value: &Value) -> Value {
     json!({ "metadata": { "labels": value } })
 }
 
-fn annotations(value: &Value) -> Value {
+pub(crate) fn annotations(value: &Value) -> Value {
     json!({ "metadata": { "annotations": value } })
 }
 

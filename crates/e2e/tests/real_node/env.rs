@@ -13,8 +13,8 @@ use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions, RealNode};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -145,14 +145,64 @@ impl AgentEnv {
         await_process(&pods.get("idea").await.unwrap(), "idea").await
     }
 
+    /// Runs a pod with volumes of several kinds, one of them mounted by subPath, until it is deleted. The names of the pod,
+    /// its container and its volumes begin with `name`.
+    pub(crate) async fn run_pod_with_volumes(&self, name: &str) {
+        self.node.import(&Image::sleeper(IDEA_IMAGE, "sleeper").unwrap()).await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(self.plane.client(), "default");
+        let secret = json!({ "metadata": { "name": name }, "stringData": { "key": "value" } });
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+        let volumes = [
+            ("memory", json!({ "emptyDir": { "medium": "Memory" } })),
+            ("secret", json!({ "secret": { "secretName": name } })),
+            ("projected", json!({ "projected": { "sources": [{ "secret": { "name": name } }] } })),
+            ("disk", json!({ "emptyDir": {} })),
+        ];
+        let named = |kind: &str| format!("{name}-{kind}");
+        let mount = |kind: &str| json!({ "name": named(kind), "mountPath": format!("/{kind}") });
+        let mut mounts: Vec<Value> = volumes.iter().map(|(kind, _)| mount(kind)).collect();
+        mounts.push(json!({ "name": named("disk"), "mountPath": "/sub-path", "subPath": "part" }));
+        let volumes = volumes.map(|(kind, mut volume)| {
+            volume["name"] = named(kind).into();
+            volume
+        });
+        let container =
+            json!({ "name": name, "image": IDEA_IMAGE, "imagePullPolicy": "Never", "volumeMounts": mounts });
+        let spec = json!({
+            "nodeName": NODE, "hostNetwork": true, "containers": [container], "volumes": volumes,
+            "terminationGracePeriodSeconds": 1,
+        });
+        let pods: Api<Pod> = Api::namespaced(self.plane.client(), "default");
+        let pod = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap();
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+        eventually("the pod with volumes runs", TIMEOUT, async || {
+            let pod = pods.get(name).await.unwrap();
+            if is_running(&pod) { Ok(()) } else { Err(json!(pod.status)) }
+        })
+        .await;
+        pods.delete(name, &DeleteParams::default()).await.unwrap();
+        eventually("the pod with volumes is deleted", TIMEOUT, async || pods.get_opt(name).await.unwrap().is_none())
+            .await;
+    }
+
     /// Creates the ConfigMap that the controller creates for `killIfCommands: [command]`.
     pub(crate) async fn configure_agent(&self, command: &str) {
         self.create_agent_config(NODE, command).await;
     }
 
+    /// Creates the ConfigMap with the text that the controller writes, which also matches arguments.
+    pub(crate) async fn configure_agent_for_arguments(&self, command: &str) {
+        let text = fivespot_planner::agent_config::render(&[command.to_owned()]).unwrap();
+        self.create_agent_config_with(NODE, &text).await;
+    }
+
     async fn create_agent_config(&self, node: &str, command: &str) {
+        self.create_agent_config_with(node, &format!("match_commands = ['{command}']\n")).await;
+    }
+
+    async fn create_agent_config_with(&self, node: &str, text: &str) {
         let config_maps: Api<ConfigMap> = Api::namespaced(self.plane.client(), NAMESPACE);
-        let data = json!({ RECLAIM_CONFIG_KEY: format!("match_commands = ['{command}']\n") });
+        let data = json!({ RECLAIM_CONFIG_KEY: text });
         let name = reclaim_config_map(node);
         let map = serde_json::from_value(json!({ "metadata": { "name": name }, "data": data })).unwrap();
         config_maps.create(&PostParams::default(), &map).await.unwrap();

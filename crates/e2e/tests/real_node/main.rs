@@ -2,6 +2,7 @@
 //! cannot run; with `CI=true` the tests fail instead.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod container_stack;
 mod daemon_set;
 mod end_to_end;
 mod env;

@@ -19,11 +19,20 @@ pub(crate) struct Program {
 impl Program {
     /// Starts a sleeping program outside of pods, as another user than the agent.
     pub(crate) fn start_unprivileged(name: &str) -> Self {
+        Self::start(name, |command| command.uid(UNPRIVILEGED).gid(UNPRIVILEGED))
+    }
+
+    /// Starts a sleeping program with these arguments outside of pods, as root.
+    pub(crate) fn start_as_root(name: &str, arguments: &[&str]) -> Self {
+        Self::start(name, |command| command.args(arguments))
+    }
+
+    fn start(name: &str, configure: impl Fn(&mut Command) -> &mut Command) -> Self {
         let directory = tempfile::tempdir_in(env::temp_dir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let program = directory.path().join(name);
         fs::copy(sleeper().unwrap(), &program).unwrap();
-        let child = Command::new(program).uid(UNPRIVILEGED).gid(UNPRIVILEGED).spawn().unwrap();
+        let child = configure(&mut Command::new(program)).spawn().unwrap();
         Self { child, _directory: directory }
     }
 

@@ -164,8 +164,10 @@ pub(super) fn is_from_counted_agent(request: &Parts) -> bool {
     COUNTED_AGENTS.iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
 }
 
+/// A dry run writes nothing.
 pub(super) fn is_counted_write(request: &Parts) -> bool {
-    let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(&request.method);
+    let is_dry_run = request.uri.query().is_some_and(|query| query.contains("dryRun=All"));
+    let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(&request.method) && !is_dry_run;
     writes && is_from_counted_agent(request) && !request.uri.path().starts_with(EVENTS)
 }
 
@@ -188,6 +190,7 @@ mod tests {
             assert!(!is_counted_write(&request(method, node, "manager/v1.13")));
         }
         assert!(!is_counted_write(&request(Method::GET, node, "5spot/0.1.0")));
+        assert!(!is_counted_write(&request(Method::PATCH, "/api/v1/nodes/n1?dryRun=All", "5spot/0.1.0")));
         let events = "/apis/events.k8s.io/v1/namespaces/a/events";
         assert!(!is_counted_write(&request(Method::POST, events, "5spot/0.1.0")));
     }

@@ -74,7 +74,7 @@ impl OwnerSignal for ArmedScanner {
     fn arm(&self, config: &ReclaimAgentConfig) -> Result<(), SignalError> {
         let mut state = self.state.lock();
         state.scanner.set_patterns(config.patterns.clone());
-        state.poll_interval = (!config.patterns.is_empty()).then_some(config.poll_interval);
+        state.poll_interval = (!config.patterns.is_empty()).then(|| self.detector.poll_interval(config.poll_interval));
         self.armed.notify_all();
         self.sink.armed(self.detector.name())?;
         self.scan_and_report(&mut state.scanner, Scope::All)
@@ -95,7 +95,7 @@ impl OwnerSignal for ArmedScanner {
     fn detection_delay(&self, config: &ReclaimAgentConfig) -> Duration {
         match self.detector {
             Detector::Netlink(_) => Duration::ZERO,
-            Detector::Poll => config.poll_interval,
+            Detector::Poll { .. } => self.detector.poll_interval(config.poll_interval),
         }
     }
 

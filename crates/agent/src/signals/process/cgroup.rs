@@ -32,14 +32,14 @@ impl CgroupNamespace {
 }
 
 /// One line of the file.
-struct Entry<'a> {
+pub(super) struct Entry<'a> {
     /// Only the v2 hierarchy is sure to be unshared at the container's own cgroup.
     is_v2: bool,
     path: &'a str,
 }
 
 impl<'a> Entry<'a> {
-    fn components(&self) -> impl Iterator<Item = &'a str> {
+    pub(super) fn components(&self) -> impl Iterator<Item = &'a str> {
         self.path.split('/').filter(|component| !component.is_empty())
     }
 
@@ -48,31 +48,38 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Lines are `<hierarchy>:<controllers>:<path>`; v2 is hierarchy 0 without controllers. The path may contain colons.
-fn entries(cgroup: &str) -> impl Iterator<Item = Entry<'_>> {
+/// Lines are `<hierarchy>:<controllers>:<path>`; v2 is hierarchy 0 without controllers. The path may contain colons, but no
+/// newline: the kernel rejects such names.
+pub(super) fn entries(cgroup: &str) -> impl Iterator<Item = Entry<'_>> {
     cgroup.lines().filter_map(|line| {
         let (hierarchy, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         Some(Entry { is_v2: hierarchy == "0" && controllers.is_empty(), path })
     })
 }
 
+/// The names that the kubelet uses, and no similar ones: an owner may have a slice or service of any name.
 fn is_pod_component(component: &str) -> bool {
-    component.contains("kubepods")
-        || component.match_indices("pod").any(|(at, pod)| {
-            // `libpod-…` is a Podman container of the owner, not a pod.
-            let starts_word = at == 0 || component.as_bytes()[at - 1] == b'-';
-            starts_word && is_pod_uid(component[at + pod.len()..].trim_end_matches(".slice"))
-        })
+    // Some container runtimes use the systemd form `<slice>:<prefix>:<name>` as a name.
+    let name = component.split(':').next().unwrap_or_default();
+    match name.strip_suffix(".slice") {
+        // With a `cgroupRoot`, the kubelet puts its name before `kubepods`.
+        Some(slice) => {
+            slice == "kubepods"
+                || slice.starts_with("kubepods-")
+                || slice.rsplit('-').next().and_then(|last| last.strip_prefix("pod")).is_some_and(is_pod_uid)
+        }
+        None => name == "kubepods" || name.strip_prefix("pod").is_some_and(is_pod_uid),
+    }
 }
 
 /// A pod uid is a UUID, with `_` for `-` where systemd named the cgroup; that of a static pod has no separators.
 fn is_pod_uid(text: &str) -> bool {
-    let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
-    let separators: Vec<_> = text.bytes().enumerate().filter(|(_, byte)| !byte.is_ascii_hexdigit()).collect();
-    let is_uuid = separators.iter().all(|(_, byte)| matches!(byte, b'-' | b'_'))
-        && separators.iter().map(|(at, _)| *at).eq([8, 13, 18, 23]);
-    digits == 32 && (separators.is_empty() || is_uuid)
+    let groups = || text.split(['-', '_']);
+    let lengths = || groups().map(str::len);
+    let is_hex = groups().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    is_hex && (lengths().eq([8, 4, 4, 4, 12]) || lengths().eq([32]))
 }
 
 #[cfg(test)]
@@ -96,7 +103,11 @@ mod tests {
             "0::/podfeeddeadbeef0123456789abcdef0123/4f5e\n",
             // container runtime that interprets the systemd form as a path
             "1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod0a1b2c3d_1234_5678_9abc_def012345678.slice:cri-containerd:4f5e\n",
+            // cgroupRoot: /desk, with both drivers
+            "0::/desk.slice/desk-kubepods.slice/desk-kubepods-pod0a1b2c3d_1234_5678_9abc_def012345678.slice/cri-containerd-4f5e.scope\n",
+            "0::/desk/kubepods/burstable/pod0a1b2c3d-1234-5678-9abc-def012345678/4f5e\n",
             // removed cgroup
+            "0::/kubepods (deleted)\n",
             "0::/kubepods/pod0a1b2c3d-1234-5678-9abc-def012345678/4f5e (deleted)\n",
             // another pod, read from inside a private namespace
             "0::/../../kubepods-besteffort-pod0a1b2c3d_1234_5678_9abc_def012345678.slice/cri-containerd-4f5e.scope\n",
@@ -119,6 +130,19 @@ mod tests {
             "0::/system.slice/docker-4f5e.scope\n",
             "0::/user.slice/podcast.scope\n",
             "0::/user.slice/pod0a1b2c3d-12345678-9abc-def0-12345678.scope\n",
+            // names that only resemble those of the kubelet
+            "0::/user.slice/user-notkubepods1\n",
+            "0::/my-kubepods.slice/x.scope\n",
+            "0::/kubepods.slices/x\n",
+            "0::/kubepods.service\n",
+            "0::/notkubepods\n",
+            "0::/kubepods1\n",
+            "0::/podcast\n",
+            "0::/system.slice/pod-manager.service\n",
+            "0::/user.slice/pod00000000000000000000000000000000.service\n",
+            "0::/user.slice/user-pod0a1b2c3d.slice\n",
+            "0::/user.slice/xpod0a1b2c3d-1234-5678-9abc-def012345678\n",
+            "0::/user.slice/pod-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_\n",
         ] {
             assert!(!HOST.is_pod(cgroup), "{cgroup}");
         }

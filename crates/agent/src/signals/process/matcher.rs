@@ -1,10 +1,13 @@
 //! Decides whether a process matches the configured patterns. Pure: [`ProcessInfo`] provides what `/proc` shows.
 //!
-//! Cheap checks come first: most processes match neither by name nor by command line, and their cgroup is never read.
+//! Reads are ordered so that no pod can delay the detection of the owner's program. The name and the cgroup are in the kernel's
+//! memory. The command line is in that of the process, which can make it long or let a read block, so that of a pod's process
+//! is never read.
 
-use memchr::memmem;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::cgroup::CgroupNamespace;
+use super::container_stack;
 use crate::config::Patterns;
 
 /// `TASK_COMM_LEN` without the NUL: the kernel truncates process names to this many bytes.
@@ -18,10 +21,15 @@ pub(crate) trait ProcessInfo {
     fn pid(&self) -> u32;
     /// `/proc/<pid>/comm` without the trailing newline.
     fn comm(&self) -> Option<Vec<u8>>;
-    /// `/proc/<pid>/cmdline`, NUL-separated. Empty for kernel threads.
+    /// `/proc/<pid>/cmdline`, NUL-separated, up to a limit. Empty for kernel threads.
     fn cmdline(&self) -> Option<Vec<u8>>;
-    /// `/proc/<pid>/cgroup`, if the process was still running after the read.
+    /// `/proc/<pid>/cgroup`.
     fn cgroup(&self) -> Option<String>;
+    fn parent(&self) -> Option<Self>
+    where
+        Self: Sized;
+    /// Whether its effective uid is 0.
+    fn is_root(&self) -> bool;
 }
 
 /// Where a pattern matched.
@@ -43,39 +51,78 @@ pub(crate) struct ProcessMatch {
     pub(crate) source: MatchSource,
 }
 
-impl Patterns {
-    /// The first pattern that the process matches. A pod's process never matches, and neither does one that exited before
-    /// its name and cgroup were read: an unread cgroup could be a pod's.
+/// The patterns, prepared for a search.
+pub(crate) struct Matcher {
+    patterns: Patterns,
+    /// Finds all substrings in one pass, however many there are. `None` without substrings.
+    substrings: Option<AhoCorasick>,
+}
+
+impl Matcher {
+    pub(crate) fn new(patterns: Patterns) -> Self {
+        let build = || {
+            AhoCorasick::builder()
+                // A DFA is faster, but takes up to 100 MB for patterns of the maximum length.
+                .kind(Some(AhoCorasickKind::ContiguousNFA))
+                .match_kind(MatchKind::LeftmostFirst)
+                .build(&patterns.argv_substrings)
+                .expect("100 patterns of 256 characters have far fewer than 2^31 states")
+        };
+        let substrings = (!patterns.argv_substrings.is_empty()).then(build);
+        Matcher { patterns, substrings }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// The pattern that the process matches. A pod's process never matches, and one of the container stack only by name. The
+    /// caller has to check afterwards that the process is not exiting: the kernel moves an exiting process to the root of
+    /// every v1 hierarchy, where a pod's process looks like one of the host.
     pub(crate) fn find(&self, process: &impl ProcessInfo, namespace: CgroupNamespace) -> Option<ProcessMatch> {
-        if self.is_empty() {
-            return None;
-        }
         let comm = process.comm()?;
-        let (pattern, source) = self.find_pattern(&comm, process)?;
-        if namespace.is_pod(&process.cgroup()?) {
+        let (pattern, source) = match self.find_command(&comm) {
+            Some(command) => (command, MatchSource::Comm),
+            None => self.find_in_cmdline(&comm, process, namespace)?,
+        };
+        // Read after the name and the command line: a container runtime moves a process to the pod's cgroup first, and then
+        // executes the pod's program in it.
+        let cgroup = process.cgroup()?;
+        let is_excluded = match source {
+            MatchSource::Comm => namespace.is_pod(&cgroup),
+            MatchSource::Cmdline => namespace.is_pod(&cgroup) || container_stack::contains(process, &cgroup),
+        };
+        if is_excluded {
             return None;
         }
         let comm = String::from_utf8_lossy(&comm).into_owned();
         Some(ProcessMatch { pid: process.pid(), comm, matched: pattern.to_owned(), source })
     }
 
-    fn find_pattern(&self, comm: &[u8], process: &impl ProcessInfo) -> Option<(&str, MatchSource)> {
-        let mut candidates = self.commands.iter().filter(|command| truncate_to_comm(command) == comm).peekable();
-        // A name that fits into comm needs no confirmation by the command line.
-        if let Some(command) = candidates.peek().filter(|command| command.len() <= MAX_COMM) {
-            return Some((command, MatchSource::Comm));
-        }
-        if candidates.peek().is_none() && self.argv_substrings.is_empty() {
+    /// A name that fits into comm needs no confirmation by the command line.
+    fn find_command(&self, comm: &[u8]) -> Option<&str> {
+        self.patterns.commands.iter().map(String::as_str).find(|command| command.as_bytes() == comm)
+    }
+
+    fn find_in_cmdline(
+        &self,
+        comm: &[u8],
+        process: &impl ProcessInfo,
+        namespace: CgroupNamespace,
+    ) -> Option<(&str, MatchSource)> {
+        let is_truncated = |command: &&String| command.len() > MAX_COMM && truncate_to_comm(command) == comm;
+        let mut truncated = self.patterns.commands.iter().filter(is_truncated).peekable();
+        if (truncated.peek().is_none() && self.substrings.is_none()) || namespace.is_pod(&process.cgroup()?) {
             return None;
         }
-        let cmdline = process.cmdline();
-        let argv = cmdline.as_deref().map(trim_nuls).filter(|argv| !argv.is_empty());
-        if let Some(command) = candidates.find(|command| argv.is_none_or(|argv| names_program(argv, command))) {
+        let mut cmdline = process.cmdline().unwrap_or_default();
+        trim_nuls(&mut cmdline);
+        if let Some(command) = truncated.find(|command| cmdline.is_empty() || names_program(&cmdline, command)) {
             return Some((command, MatchSource::Comm));
         }
-        let line = join_with_spaces(argv?);
-        let substring = self.argv_substrings.iter().find(|it| memmem::find(&line, it.as_bytes()).is_some())?;
-        Some((substring, MatchSource::Cmdline))
+        cmdline.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
+        let found = self.substrings.as_ref()?.find(&cmdline)?;
+        Some((&self.patterns.argv_substrings[found.pattern()], MatchSource::Cmdline))
     }
 }
 
@@ -85,9 +132,9 @@ fn truncate_to_comm(command: &str) -> &[u8] {
 }
 
 /// A process may overwrite its command line and leave any number of trailing NULs.
-fn trim_nuls(cmdline: &[u8]) -> &[u8] {
+fn trim_nuls(cmdline: &mut Vec<u8>) {
     let end = cmdline.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    &cmdline[..end]
+    cmdline.truncate(end);
 }
 
 /// Whether the command line confirms a name that the kernel truncated.
@@ -97,10 +144,6 @@ fn names_program(argv: &[u8], command: &str) -> bool {
         &argument[start..] == command.as_bytes()
     };
     argv.split(|byte| *byte == 0).take(NAMING_ARGUMENTS).any(basename_matches)
-}
-
-fn join_with_spaces(argv: &[u8]) -> Vec<u8> {
-    argv.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect()
 }
 
 #[cfg(test)]

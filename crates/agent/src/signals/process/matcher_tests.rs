@@ -1,15 +1,17 @@
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use proptest::prelude::*;
 
 use super::*;
 
 /// A process as `/proc` would show it.
+#[derive(Clone)]
 struct FakeProcess {
     comm: Option<Vec<u8>>,
     cmdline: Option<Vec<u8>>,
     cgroup: Option<String>,
-    cgroup_was_read: Cell<bool>,
+    parent: Option<Box<FakeProcess>>,
+    read: RefCell<Vec<&'static str>>,
 }
 
 /// A process of the host with this command line, named as the kernel would name it.
@@ -21,7 +23,8 @@ fn process(argv: &[&str]) -> FakeProcess {
         comm: Some(truncate_to_comm(name).to_vec()),
         cmdline: Some(cmdline),
         cgroup: Some("0::/user.slice\n".into()),
-        cgroup_was_read: Cell::new(false),
+        parent: None,
+        read: RefCell::default(),
     }
 }
 
@@ -32,6 +35,9 @@ impl FakeProcess {
     fn in_cgroup(self, cgroup: &str) -> Self {
         FakeProcess { cgroup: Some(cgroup.into()), ..self }
     }
+    fn child_of(self, parent: FakeProcess) -> Self {
+        FakeProcess { parent: Some(Box::new(parent)), ..self }
+    }
 }
 
 impl ProcessInfo for FakeProcess {
@@ -39,14 +45,23 @@ impl ProcessInfo for FakeProcess {
         7
     }
     fn comm(&self) -> Option<Vec<u8>> {
+        self.read.borrow_mut().push("comm");
         self.comm.clone()
     }
     fn cmdline(&self) -> Option<Vec<u8>> {
+        self.read.borrow_mut().push("cmdline");
         self.cmdline.clone()
     }
     fn cgroup(&self) -> Option<String> {
-        self.cgroup_was_read.set(true);
+        self.read.borrow_mut().push("cgroup");
         self.cgroup.clone()
+    }
+    fn parent(&self) -> Option<Self> {
+        self.read.borrow_mut().push("parent");
+        self.parent.as_deref().cloned()
+    }
+    fn is_root(&self) -> bool {
+        true
     }
 }
 
@@ -59,7 +74,7 @@ fn substrings(substrings: &[&str]) -> Patterns {
 }
 
 fn find(patterns: &Patterns, process: &FakeProcess) -> Option<(String, MatchSource)> {
-    patterns.find(process, CgroupNamespace::default()).map(|found| (found.matched, found.source))
+    Matcher::new(patterns.clone()).find(process, CgroupNamespace::default()).map(|found| (found.matched, found.source))
 }
 
 #[test]
@@ -131,14 +146,62 @@ fn exited_process_does_not_match() {
     let java = commands(&["java"]);
     assert_eq!(find(&java, &FakeProcess { comm: None, ..process(&["java"]) }), None);
     assert_eq!(find(&java, &FakeProcess { cgroup: None, ..process(&["java"]) }), None);
+    assert_eq!(find(&substrings(&["java"]), &FakeProcess { cgroup: None, ..process(&["java"]) }), None);
     assert_eq!(find(&substrings(&["java"]), &FakeProcess { cmdline: None, ..process(&["java"]) }), None);
 }
 
+/// Reading the command line of a pod's process may block, and takes long for a long one.
 #[test]
-fn cgroup_is_not_read_without_pattern_match() {
-    let unrelated = process(&["make", "-j32"]);
-    assert_eq!(find(&Patterns { argv_substrings: vec!["idea".into()], ..commands(&["java"]) }, &unrelated), None);
-    assert!(!unrelated.cgroup_was_read.get());
+fn command_line_of_a_pod_process_is_never_read() {
+    let pod = "0::/kubepods/besteffort/pod0a1b2c3d-1234-5678-9abc-def012345678/4f5e\n";
+    for patterns in [substrings(&["java"]), commands(&["gnome-system-monitor"]), commands(&["java"])] {
+        for name in ["java", "gnome-system-monitor"] {
+            let process = process(&[name]).in_cgroup(pod);
+            assert_eq!(find(&patterns, &process), None);
+            let read = process.read.borrow();
+            assert!(!read.contains(&"cmdline") && !read.contains(&"parent"), "{read:?}");
+        }
+    }
+}
+
+#[test]
+fn only_what_the_patterns_need_is_read() {
+    let make = || process(&["make", "-j32"]);
+    for (patterns, expected) in [
+        (commands(&["java"]), vec!["comm"]),
+        (commands(&["make"]), vec!["comm", "cgroup"]),
+        (substrings(&["java"]), vec!["comm", "cgroup", "cmdline"]),
+        (commands(&["gnome-system-monitor"]), vec!["comm"]),
+    ] {
+        let process = make();
+        find(&patterns, &process);
+        assert_eq!(*process.read.borrow(), expected);
+    }
+}
+
+/// `runc` executes the pod's program after it has moved itself to the pod's cgroup.
+#[test]
+fn cgroup_is_read_again_after_a_match() {
+    let process = process(&["vi", "java"]);
+    assert!(find(&substrings(&["java"]), &process).is_some());
+    let read = process.read.borrow();
+    assert_eq!(read[..4], ["comm", "cgroup", "cmdline", "cgroup"]);
+}
+
+#[test]
+fn program_of_the_container_stack_matches_by_name_only() {
+    let mount = || process(&["mount", "-t", "tmpfs", "java"]).child_of(process(&["/usr/bin/kubelet"]));
+    assert_eq!(find(&substrings(&["java"]), &mount()), None);
+    assert_eq!(find(&commands(&["mount"]), &mount()), Some(("mount".into(), MatchSource::Comm)));
+    let of_owner = process(&["mount", "java"]).child_of(process(&["/bin/sh"]));
+    assert!(find(&substrings(&["java"]), &of_owner).is_some());
+}
+
+#[test]
+fn leftmost_substring_is_reported() {
+    let idea = process(&["/opt/idea/bin/java"]);
+    assert_eq!(find(&substrings(&["java", "idea", "/opt"]), &idea).unwrap().0, "/opt");
+    assert_eq!(find(&substrings(&["idea/bin", "idea"]), &idea).unwrap().0, "idea/bin", "the first of two at one place");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The process signal: the owner started one of the configured programs.
 //!
 //! A [`Detector`] tells when to scan, the [`scanner`] reads processes from [`procfs`], the [`matcher`] compares them with the
-//! patterns, and [`cgroup`] excludes the processes of pods. [`ArmedScanner`] ties them together.
+//! patterns, [`cgroup`] excludes the processes of pods, and [`container_stack`] those that run on behalf of pods.
+//! [`ArmedScanner`] ties them together.
 
 mod armed;
 mod cgroup;
+mod container_stack;
 mod matcher;
 #[cfg(target_os = "linux")]
 pub(crate) mod netlink;
@@ -17,6 +19,7 @@ mod scanner;
 
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use tracing::warn;
@@ -45,26 +48,31 @@ pub(crate) enum DetectorChoice {
     Auto,
     /// Kernel events from the proc connector
     Netlink,
-    /// A scan of all processes every `poll_interval_ms`
+    /// A scan of all processes every --poll-interval
     Poll,
 }
 
 /// What triggers scans.
 pub(crate) enum Detector {
     Netlink(netlink::Listener),
-    Poll,
+    Poll {
+        /// Instead of the configured one.
+        interval: Option<Duration>,
+    },
 }
 
 impl Detector {
     /// Opens the chosen detector. With netlink, kernel events are proven to arrive and are queued from here on.
-    pub(crate) fn open(choice: DetectorChoice) -> Result<Self, NetlinkError> {
+    /// `poll_interval` takes precedence over the configured one.
+    pub(crate) fn open(choice: DetectorChoice, poll_interval: Option<Duration>) -> Result<Self, NetlinkError> {
+        let poll = Detector::Poll { interval: poll_interval };
         match choice {
-            DetectorChoice::Poll => Ok(Detector::Poll),
+            DetectorChoice::Poll => Ok(poll),
             DetectorChoice::Netlink => netlink::Listener::open().map(Detector::Netlink),
             DetectorChoice::Auto => Ok(netlink::Listener::open().map_or_else(
                 |error| {
                     warn!(%error, "Cannot receive kernel events; polling instead");
-                    Detector::Poll
+                    poll
                 },
                 Detector::Netlink,
             )),
@@ -74,7 +82,7 @@ impl Detector {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Detector::Netlink(_) => "netlink",
-            Detector::Poll => "poll",
+            Detector::Poll { .. } => "poll",
         }
     }
 
@@ -87,7 +95,14 @@ impl Detector {
     ) -> Result<Infallible, SignalError> {
         match self {
             Detector::Netlink(listener) => listener.run(scan),
-            Detector::Poll => poll::run(scan, wait),
+            Detector::Poll { .. } => poll::run(scan, wait),
+        }
+    }
+
+    fn poll_interval(&self, configured: Duration) -> Duration {
+        match self {
+            Detector::Poll { interval: Some(interval) } => *interval,
+            Detector::Poll { interval: None } | Detector::Netlink(_) => configured,
         }
     }
 
@@ -95,7 +110,7 @@ impl Detector {
     fn unsubscribe(&self) {
         match self {
             Detector::Netlink(listener) => listener.unsubscribe(),
-            Detector::Poll => {}
+            Detector::Poll { .. } => {}
         }
     }
 }

@@ -14,9 +14,12 @@ const PF_EXITING: u64 = 0x4;
 /// Most files are shorter, so one read is enough.
 const INITIAL_BUFFER: usize = 512;
 
-/// At most this much of a file is read. A process can make the kernel show any part of its memory, gigabytes of it, as its
-/// command line; a regular one is shorter with the usual stack limit.
-const MAX_FILE_SIZE: usize = 2 << 20;
+/// At most this much of a command line is read. A process can make the kernel show any part of its memory, gigabytes of it. One
+/// argument has at most 128 KiB, so the argument that follows a long class path is still read.
+pub(super) const MAX_CMDLINE: usize = 256 << 10;
+
+/// Longer than any other file: a line of `cgroup` has at most `PATH_MAX` bytes, and there are a dozen of them.
+const MAX_FILE_SIZE: usize = 64 << 10;
 
 /// A mounted procfs: the host's, also where the agent runs in a container.
 #[derive(Clone, Debug)]
@@ -63,19 +66,27 @@ impl Process {
     /// The start time in clock ticks since boot. Pids are reused; pid and start time together identify a process.
     /// `None` if the process has exited or is exiting.
     pub(crate) fn start_time(&self) -> Option<u64> {
+        let stat = self.stat()?;
+        (stat.flags & PF_EXITING == 0).then_some(stat.start_time)
+    }
+
+    fn stat(&self) -> Option<Stat> {
         let stat = self.read_text("stat")?;
         // The name is in parentheses and may contain parentheses itself.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
-        let (flags, start_time) = (fields.get(6)?.parse::<u64>().ok()?, fields.get(19)?.parse().ok()?);
-        (flags & PF_EXITING == 0).then_some(start_time)
+        Some(Stat {
+            parent: fields.get(1)?.parse().ok()?,
+            flags: fields.get(6)?.parse().ok()?,
+            start_time: fields.get(19)?.parse().ok()?,
+        })
     }
 
     fn read_text(&self, file: &str) -> Option<String> {
-        Some(String::from_utf8_lossy(&self.read(file)?).into_owned())
+        Some(String::from_utf8_lossy(&self.read(file, MAX_FILE_SIZE)?).into_owned())
     }
 
     /// `fs::read` would first query the file's size, which procfs does not report: two more system calls per exec.
-    fn read(&self, file: &str) -> Option<Vec<u8>> {
+    fn read(&self, file: &str, limit: usize) -> Option<Vec<u8>> {
         let mut file = File::open(self.directory.join(file)).ok()?;
         let (mut bytes, mut filled) = (vec![0; INITIAL_BUFFER], 0);
         loop {
@@ -85,16 +96,23 @@ impl Process {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return None,
             }
-            if filled == MAX_FILE_SIZE {
+            if filled == limit {
                 break;
             }
             if filled == bytes.len() {
-                bytes.resize((2 * filled).min(MAX_FILE_SIZE), 0);
+                bytes.resize((4 * filled).min(limit), 0);
             }
         }
         bytes.truncate(filled);
         Some(bytes)
     }
+}
+
+/// The fields of `/proc/<pid>/stat` that the agent reads.
+struct Stat {
+    parent: u32,
+    flags: u64,
+    start_time: u64,
 }
 
 impl ProcessInfo for Process {
@@ -104,7 +122,7 @@ impl ProcessInfo for Process {
 
     fn comm(&self) -> Option<Vec<u8>> {
         let read = || {
-            let mut comm = self.read("comm")?;
+            let mut comm = self.read("comm", MAX_FILE_SIZE)?;
             // The kernel appends a newline, and `echo idea > /proc/self/comm` makes another one part of the name.
             while comm.pop_if(|last| *last == b'\n').is_some() {}
             Some(comm)
@@ -113,13 +131,27 @@ impl ProcessInfo for Process {
     }
 
     fn cmdline(&self) -> Option<Vec<u8>> {
-        self.read("cmdline")
+        self.read("cmdline", MAX_CMDLINE)
     }
 
-    /// The kernel moves an exiting process to the root of every v1 hierarchy, where a pod's process looks like one of the
-    /// host. So the cgroup counts only if the process was not exiting after the read.
     fn cgroup(&self) -> Option<String> {
-        let cgroup = self.read_text("cgroup")?;
-        self.start_time().map(|_| cgroup)
+        self.read_text("cgroup")
+    }
+
+    fn parent(&self) -> Option<Self> {
+        let pid = self.stat()?.parent;
+        // 0 is the kernel, or a process outside of this pid namespace.
+        (pid != 0).then(|| Process {
+            pid,
+            directory: self.directory.with_file_name(pid.to_string()),
+            comm: OnceCell::new(),
+        })
+    }
+
+    fn is_root(&self) -> bool {
+        // `Uid:` is followed by the real and the effective uid.
+        let status = self.read_text("status").unwrap_or_default();
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        uids.and_then(|uids| uids.split_ascii_whitespace().nth(1)) == Some("0")
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 
 use super::cgroup::CgroupNamespace;
-use super::matcher::{ProcessInfo as _, ProcessMatch};
+use super::matcher::{Matcher, ProcessInfo as _, ProcessMatch};
 use super::procfs::{Process, Procfs};
 use crate::config::Patterns;
 
@@ -32,7 +32,7 @@ pub(crate) struct ScanResult {
 }
 
 pub(crate) struct ProcessScanner {
-    patterns: Patterns,
+    matcher: Matcher,
     procfs: Procfs,
     own_pid: u32,
     own_comm: Option<Vec<u8>>,
@@ -48,12 +48,13 @@ impl ProcessScanner {
         let (own_pid, cgroup_namespace) = (procfs.own_pid(), procfs.cgroup_namespace());
         let own_comm = procfs.process(own_pid).comm();
         let (reported, prune_at) = (HashSet::new(), PRUNE_THRESHOLD);
-        ProcessScanner { patterns, procfs, own_pid, own_comm, cgroup_namespace, reported, prune_at }
+        let matcher = Matcher::new(patterns);
+        ProcessScanner { matcher, procfs, own_pid, own_comm, cgroup_namespace, reported, prune_at }
     }
 
     /// Replaces the patterns; processes that were reported may be reported again.
     pub(crate) fn set_patterns(&mut self, patterns: Patterns) {
-        self.patterns = patterns;
+        self.matcher = Matcher::new(patterns);
         self.clear_reported();
     }
 
@@ -63,7 +64,7 @@ impl ProcessScanner {
 
     pub(crate) fn scan(&mut self, scope: Scope) -> io::Result<ScanResult> {
         let mut result = ScanResult::default();
-        if self.patterns.is_empty() {
+        if self.matcher.is_empty() {
             return Ok(result);
         }
         match scope {
@@ -91,15 +92,25 @@ impl ProcessScanner {
     fn is_probe(&self, process: &Process) -> bool {
         self.own_comm.is_some()
             && process.comm() == self.own_comm
+            && self.may_read_cmdline(process)
             && process.cmdline().is_some_and(|argv| argv.split(|byte| *byte == 0).any(|it| it == PROBE_ARGUMENT))
     }
 
+    /// A pod's process may have the agent's name, and can let a read of its command line block. A probe runs in the agent's
+    /// own container.
+    fn may_read_cmdline(&self, process: &Process) -> bool {
+        let Some(cgroup) = process.cgroup() else { return false };
+        !self.cgroup_namespace.is_pod(&cgroup) || self.procfs.process(self.own_pid).cgroup() == Some(cgroup)
+    }
+
     fn find_new(&mut self, process: &Process) -> Option<ProcessMatch> {
-        let found = self.patterns.find(process, self.cgroup_namespace)?;
+        let found = self.matcher.find(process, self.cgroup_namespace)?;
+        // `None` also if the process is exiting, so that its cgroup may not have been its own.
+        let start_time = process.start_time()?;
         if self.reported.len() >= self.prune_at {
             self.prune_exited();
         }
-        self.reported.insert((found.pid, process.start_time()?)).then_some(found)
+        self.reported.insert((found.pid, start_time)).then_some(found)
     }
 
     fn prune_exited(&mut self) {

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::super::procfs::MAX_CMDLINE;
 use super::*;
 
 const NONE: [u32; 0] = [];
@@ -118,7 +119,48 @@ fn oversized_cmdline_is_truncated() {
         cmdline.set_len(1 << 30).unwrap();
     }
     assert_eq!(procfs.scan_all(), [8]);
-    assert!(Procfs::at(procfs.path()).process(7).cmdline().unwrap().len() <= 2 << 20);
+    assert!(Procfs::at(procfs.path()).process(7).cmdline().unwrap().len() <= MAX_CMDLINE);
+}
+
+/// An argument of the maximum length, such as a class path, does not hide the one that follows it.
+#[test]
+fn argument_after_the_longest_one_matches() {
+    let argv = format!("java\0{}\0--idea\0", "x".repeat(128 << 10));
+    assert_eq!(procfs().process(7, "java", 1).file(7, "cmdline", &argv).scan_all(), [7]);
+    let argv = format!("java\0{}\0--idea\0", "x".repeat(MAX_CMDLINE));
+    assert_eq!(procfs().process(7, "java", 1).file(7, "cmdline", &argv).scan_all(), NONE);
+}
+
+/// A pod can let reads of its command lines block for ever, with memory that a user-space file system provides. Neither an
+/// ordinary process of a pod nor one with the name of the agent may stop the scan.
+#[test]
+fn blocking_command_line_of_a_pod_does_not_stop_the_scan() {
+    let pod = "0::/kubepods/besteffort/pod0a1b2c3d-1234-5678-9abc-def012345678/4f5e\n";
+    let procfs = procfs().process(7, "agent", 1).process(8, "agent", 1).process(9, "vi", 1).process(10, "idea", 1);
+    let procfs = procfs.file(8, "cgroup", pod).file(9, "cgroup", pod);
+    procfs.set_self(7);
+    for pid in ["8", "9"] {
+        let cmdline = procfs.path().join(pid).join("cmdline");
+        fs::remove_file(&cmdline).unwrap();
+        // Opening it blocks, because nothing writes to it.
+        assert!(std::process::Command::new("mkfifo").arg(&cmdline).status().unwrap().success());
+    }
+    let mut scanner = procfs.scanner();
+    let (sender, scanned) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(matches(&mut scanner, Scope::All)));
+    assert_eq!(scanned.recv_timeout(std::time::Duration::from_secs(30)), Ok(vec![10]));
+}
+
+/// In its own container the agent finds its probe, although that is a pod's process too.
+#[test]
+fn probe_in_the_container_of_the_agent_is_recognised() {
+    let pod = "0::/kubepods/besteffort/pod0a1b2c3d-1234-5678-9abc-def012345678/4f5e\n";
+    let procfs = procfs().process(7, "agent", 1).process(8, "agent", 1).file(8, "cmdline", "agent\0--probe\0");
+    let procfs = procfs.file(7, "cgroup", pod).file(8, "cgroup", pod);
+    procfs.set_self(7);
+    assert_eq!(procfs.scanner().scan(Scope::All).unwrap().probes, [8]);
+    let procfs = procfs.file(8, "cgroup", "0::/kubepods/other\n");
+    assert_eq!(procfs.scanner().scan(Scope::All).unwrap().probes, NONE);
 }
 
 #[test]

@@ -67,3 +67,10 @@ fn program_started_before_the_first_scan_is_reported() {
     let started = start_program();
     assert_stopped(listener.run(|scope| if scope == Scope::Process(started) { Err(stop()) } else { Ok(()) }));
 }
+
+#[test]
+fn lost_events_are_logged_once_per_interval() {
+    let (mut last_logged, start) = (None, Instant::now());
+    let after = [Duration::ZERO, Duration::from_secs(1), LOG_INTERVAL, LOG_INTERVAL + Duration::from_secs(1)];
+    assert_eq!(after.map(|delay| log_lost(&mut last_logged, start + delay)), [true, false, true, false]);
+}

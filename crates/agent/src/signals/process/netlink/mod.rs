@@ -23,6 +23,9 @@ use socket::{Received, Socket};
 /// other events are queued before the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A pod that executes programs in a loop can overflow the queue again and again.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
 /// The name of the thread whose creation must arrive as an event.
 const SELF_TEST_THREAD: &str = "5spot-proof";
 
@@ -120,6 +123,7 @@ impl Listener {
         mut scan: impl FnMut(Scope) -> Result<(), SignalError>,
     ) -> Result<Infallible, SignalError> {
         let mut buffer = socket::buffer();
+        let mut last_logged = None;
         scan(Scope::All)?;
         loop {
             match self.socket.receive(&mut buffer).map_err(NetlinkError::Read).map_err(ProcessError::Netlink)? {
@@ -127,7 +131,7 @@ impl Listener {
                     events.iter().filter_map(Event::scan_pid).try_for_each(|pid| scan(Scope::Process(pid)))?;
                 }
                 Received::Lost => {
-                    warn!("Kernel events lost; rescanning all processes");
+                    log_lost(&mut last_logged, Instant::now());
                     scan(Scope::All)?;
                 }
                 Received::Nothing => {}
@@ -140,6 +144,16 @@ impl Listener {
         // The process ends either way.
         let _ = self.socket.send(&message::ignore());
     }
+}
+
+/// Logs at most one warning per interval; returns whether it did.
+fn log_lost(last_logged: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = last_logged.is_none_or(|at| now.duration_since(at) >= LOG_INTERVAL);
+    if is_due {
+        warn!("Kernel events lost; rescanning all processes");
+        *last_logged = Some(now);
+    }
+    is_due
 }
 
 #[cfg(test)]
