@@ -198,7 +198,7 @@ pub struct MachineTemplate {
     /// labels are the labels of the Machine. Keys of Kubernetes, Cluster API and 5-Spot are rejected, except for the prefix
     /// node.cluster.x-k8s.io, whose labels Cluster API copies to the Node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64, "additionalProperties" = { "type": "string", "maxLength": 256 }))]
+    #[schemars(extend("maxProperties" = 64))]
     pub labels: BTreeMap<String, String>,
 
     /// annotations are the annotations of the Machine. Keys of Kubernetes, Cluster API and 5-Spot are rejected.

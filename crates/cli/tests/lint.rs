@@ -195,3 +195,28 @@ fn errors_of_the_controller_are_distinguished() {
     );
     assert!(text(&output).ends_with("error: 1 of 1 ScheduledMachine is invalid\n"), "{}", text(&output));
 }
+
+/// A manifest whose bootstrap spec is nested this many levels deep.
+fn nested(levels: usize) -> String {
+    let spec = format!("{}{{}}{}", r#"{"a":"#.repeat(levels - 1), "}".repeat(levels - 1));
+    let manifest =
+        std::fs::read_to_string(root().join("testdata/specs/valid/inline-specs-at-their-limits.yaml")).unwrap();
+    let bootstrap = manifest.lines().position(|line| line.contains("spec: {a:")).unwrap();
+    let lines = manifest.lines().enumerate();
+    lines
+        .map(|(index, line)| if index == bootstrap { format!("    spec: {spec}\n") } else { format!("{line}\n") })
+        .collect()
+}
+
+#[test]
+fn deep_inline_spec_is_reported() {
+    assert!(lint(&["-f", "-"], &nested(32)).status.success());
+    // Deeper than what a JSON parser accepts.
+    let output = lint(&["-f", "-"], &nested(140));
+    let expected = "controller  spec.bootstrapSpec.spec must be nested at most 32 levels deep (found 140 levels)";
+    assert!(text(&output).contains(expected), "{}", text(&output));
+    // No parser recurses as deep as this.
+    let output = lint(&["-f", "-"], &nested(100_000));
+    assert!(text(&output).contains("is not valid YAML: recursion limit exceeded at line"), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(2));
+}

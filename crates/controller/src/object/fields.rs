@@ -33,7 +33,7 @@ impl Reading {
 /// The fields of one JSON object that have not been read yet.
 pub(crate) struct Fields<'a, 'r> {
     path: String,
-    fields: BTreeMap<String, &'a RawValue>,
+    unread: BTreeMap<String, &'a RawValue>,
     reading: &'r mut Reading,
 }
 
@@ -46,7 +46,7 @@ impl<'a, 'r> Fields<'a, 'r> {
     /// The fields of `json`, which is at `path`. Without JSON there are none.
     pub(crate) fn new(path: &str, json: Option<&'a RawValue>, reading: &'r mut Reading) -> Self {
         let path = path.to_owned();
-        let fields = match json.filter(|json| !is_null(json)).map(|json| split(json.get())) {
+        let unread = match json.filter(|json| !is_null(json)).map(|json| split(json.get())) {
             Some(Ok(fields)) => fields,
             Some(Err(error)) => {
                 let cause = truncate(&error.to_string());
@@ -55,18 +55,18 @@ impl<'a, 'r> Fields<'a, 'r> {
             }
             None => BTreeMap::new(),
         };
-        Fields { path, fields, reading }
+        Fields { path, unread, reading }
     }
 
     /// The fields of an object in a field.
     pub(crate) fn nested(&mut self, name: &str) -> Fields<'a, '_> {
-        let json = self.fields.remove(name);
+        let json = self.unread.remove(name);
         Fields::new(&format!("{}.{name}", self.path), json, self.reading)
     }
 
     /// A field, unparsed. `null` counts as absent.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
-        self.fields.remove(name).filter(|json| !is_null(json))
+        self.unread.remove(name).filter(|json| !is_null(json))
     }
 
     /// Reads a field. One that cannot be read counts as absent.

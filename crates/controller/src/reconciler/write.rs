@@ -65,10 +65,8 @@ impl Scope<'_> {
         request: impl Future<Output = Result<ReceivedObject, kube::Error>>,
     ) -> Result<ReceivedObject, ReconcileError> {
         let large_objects = &self.context.large_objects;
-        let _permit = match self.object.size > LARGE_OBJECT {
-            true => Some(large_objects.acquire().await.map_err(|_| ReconcileError::ShuttingDown)?),
-            false => None,
-        };
+        let is_large = self.object.size > LARGE_OBJECT;
+        let _permit = if is_large { large_objects.acquire().await.ok() } else { None };
         self.write(operation, request).await
     }
 

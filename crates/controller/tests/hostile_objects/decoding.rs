@@ -13,7 +13,7 @@ use crate::fixtures::{
 };
 use crate::raw;
 
-/// serde_json gives up at 128 levels, the API server at 10,000.
+/// `serde_json` gives up at 128 levels, the API server at 10,000.
 const DEEP: usize = 140;
 
 fn deep_spec() -> Value {
