@@ -190,22 +190,18 @@ impl WorkloadClient {
     ) -> Result<T, RequestError> {
         let result = send(WORKLOAD_TIMEOUT, operation, request).await;
         if result.as_ref().is_err_and(|error| error.status().is_none()) {
-            self.suspect();
+            self.connection.suspect(&self.nodes);
         }
         result
     }
 
-    /// Sends one of many requests. If there is no response to it, there may be one to another, so the connection is kept.
-    pub(crate) async fn send_one_of_many<T>(
+    /// Sends a request about a pod. If there is no response, the connection is kept: an admission webhook of the pod's
+    /// namespace may hang.
+    pub(crate) async fn send_for_pod<T>(
         &self,
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
         send(WORKLOAD_TIMEOUT, operation, request).await
-    }
-
-    /// Gives the connection up, because there was no response.
-    pub(crate) fn suspect(&self) {
-        self.connection.suspect(&self.nodes);
     }
 }

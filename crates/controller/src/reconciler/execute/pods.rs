@@ -3,7 +3,7 @@
 
 use fivespot_planner::drain;
 use fivespot_planner::plan::PodKey;
-use fivespot_planner::status::{RejectedPod, Rejection};
+use fivespot_planner::status::{RejectedPod, Rejection, describe_rejected_pods};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -37,7 +37,7 @@ impl Scope<'_> {
     /// Evicts pods, respecting their PodDisruptionBudgets, and returns those that are rejected. Fails only if the API server
     /// does not respond at all.
     pub(super) async fn evict_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
-        let Some((client, _)) = self.node()? else { return Ok(Vec::new()) };
+        let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
         let results = for_each_pod(pods, |pod| self.evict_pod(&client, pod).boxed()).await;
         let label = |result: &PodResult| match result {
             PodResult::Accepted => "evicted",
@@ -48,14 +48,14 @@ impl Scope<'_> {
         for (_, result) in &results {
             self.context.metrics.record_eviction(result.as_ref().map_or("failed", label));
         }
-        let rejected = rejected_pods(&client, results, Rejection::Eviction { code: None })?;
-        // A drain polls; a rejected eviction is worth a warning only once.
-        let is_first_attempt = self.observed.stored.shutdown_started_at.is_none();
-        for RejectedPod { namespace, name, cause } in &rejected {
-            if is_first_attempt {
-                warn!(pod = format!("{namespace}/{name}"), ?cause, "Eviction rejected");
+        let rejected = rejected_pods(&client, &node.name, results, &Rejection::Eviction { code: None }).await?;
+        // A drain polls; rejected evictions are worth a warning only once, and one line for all pods.
+        if let Some(causes) = describe_rejected_pods(&rejected) {
+            let node = &node.name;
+            if self.observed.stored.shutdown_started_at.is_none() {
+                warn!(node, causes, "Evictions rejected");
             } else {
-                debug!(pod = format!("{namespace}/{name}"), ?cause, "Eviction rejected");
+                debug!(node, causes, "Evictions rejected");
             }
         }
         Ok(rejected)
@@ -65,7 +65,7 @@ impl Scope<'_> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
         let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
-        let result = self.write_one_of_many(client, operation, api.evict(&pod.name, &params)).await;
+        let result = self.write_for_pod(client, operation, api.evict(&pod.name, &params)).await;
         pod_result(result.map(drop), |status| {
             if is_blocked(status) {
                 Rejection::Blocked { budget: budget_name(status) }
@@ -82,7 +82,7 @@ impl Scope<'_> {
     pub(super) async fn delete_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
         let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
         let results = for_each_pod(pods, |pod| self.delete_pod(&client, pod).boxed()).await;
-        let rejected = rejected_pods(&client, results, Rejection::Deletion { code: None })?;
+        let rejected = rejected_pods(&client, &node.name, results, &Rejection::Deletion { code: None }).await?;
         let deleted = pods.len() - rejected.len();
         info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
         Ok(rejected)
@@ -108,7 +108,7 @@ impl Scope<'_> {
         let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
         let api: Api<Pod> = Api::namespaced(client.client(), &pod.namespace);
         let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
-        let result = self.write_one_of_many(client, operation, api.delete(&pod.name, &params)).await;
+        let result = self.write_for_pod(client, operation, api.delete(&pod.name, &params)).await;
         pod_result(result.map(drop), |status| Rejection::Deletion { code: Some(status.code) })
     }
 }
@@ -135,28 +135,40 @@ fn pod_result(
     }
 }
 
-/// The pods that were rejected. A pod without response is one of them if there was a response for another pod: an admission
-/// webhook of its namespace may hang. Without any response, the cluster is unreachable.
-fn rejected_pods(
+/// The pods that were rejected. A pod without response is one of them if the API server responds to anything else: an
+/// admission webhook of the pod's namespace may hang.
+async fn rejected_pods(
     client: &WorkloadClient,
+    node: &str,
     results: Vec<(&PodKey, Result<PodResult, ReconcileError>)>,
-    no_response: Rejection,
+    no_response: &Rejection,
 ) -> Result<Vec<RejectedPod>, ReconcileError> {
-    let responds = results.iter().any(|(_, result)| result.is_ok());
     let mut rejected = Vec::new();
+    let mut responds = results.iter().any(|(_, result)| result.is_ok());
     for (pod, result) in results {
         let cause = match result {
             Ok(PodResult::Rejected(cause)) => cause,
             Ok(PodResult::Accepted | PodResult::Gone) => continue,
-            Err(error) if responds && error.request().is_some() => no_response.clone(),
-            Err(error) => {
-                client.suspect();
-                return Err(error);
+            Err(error) if error.request().is_none() => return Err(error),
+            Err(_) => {
+                if !responds {
+                    check_connection(client, node).await?;
+                    responds = true;
+                }
+                no_response.clone()
             }
         };
         rejected.push(RejectedPod { namespace: pod.namespace.clone(), name: pod.name.clone(), cause });
     }
     Ok(rejected)
+}
+
+/// Fails, and gives the connection up, if the API server does not respond.
+async fn check_connection(client: &WorkloadClient, node: &str) -> Result<(), ReconcileError> {
+    match client.send(Operation::new("read", format!("Node {node}")), client.nodes().get_opt(node)).await {
+        Err(error) if error.status().is_none() => Err(error.into()),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether a PodDisruptionBudget blocks the eviction. For a pod with two budgets the API server returns 500.
