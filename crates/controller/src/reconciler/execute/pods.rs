@@ -1,6 +1,8 @@
 //! Evicting and deleting the pods of a Node. Each pod is handled by itself: one that the API server rejects is reported and
 //! tried again with the next reconcile, and delays no other.
 
+use std::collections::BTreeMap;
+
 use fivespot_planner::drain;
 use fivespot_planner::plan::PodKey;
 use fivespot_planner::status::{RejectedPod, Rejection, describe_rejected_pods};
@@ -10,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::core::Status;
 use kube::{Api, ResourceExt as _};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::clusters::WorkloadClient;
@@ -17,9 +20,11 @@ use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::observe::pods_on_node;
 use crate::reconciler::write::delete_uid;
-use crate::runtime::request::{Operation, RequestError};
+use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT};
 
-const MAX_CONCURRENT_PODS: usize = 16;
+/// Requests about pods of one namespace that are in flight, and the number of such namespaces.
+const MAX_CONCURRENT_PODS: usize = 8;
+const MAX_CONCURRENT_NAMESPACES: usize = 8;
 /// Cause in the API server's response if a PodDisruptionBudget blocks an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 /// Cause in the API server's response if it accepts no new objects, evictions included, because the namespace is terminating.
@@ -113,13 +118,31 @@ impl Scope<'_> {
     }
 }
 
-/// Sends a request for each pod, a few at a time.
+/// Sends a request for each pod, a few at a time. An admission webhook of one namespace may hang, so no namespace waits for
+/// another, and of a namespace nothing more is sent when its requests have been waiting for as long as one may take.
 async fn for_each_pod<'p>(
     pods: &'p [PodKey],
     send: impl Fn(&'p PodKey) -> BoxFuture<'p, Result<PodResult, ReconcileError>>,
 ) -> Vec<(&'p PodKey, Result<PodResult, ReconcileError>)> {
-    let requests: Vec<_> = pods.iter().map(|pod| send(pod).map(move |result| (pod, result))).collect();
-    futures::stream::iter(requests).buffer_unordered(MAX_CONCURRENT_PODS).collect().await
+    let mut by_namespace: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for pod in pods {
+        by_namespace.entry(&pod.namespace).or_default().push((pod, send(pod)));
+    }
+    let namespaces = by_namespace.into_values().map(|requests| async move {
+        let started = Instant::now();
+        let requests = requests.into_iter().map(|(pod, request)| async move {
+            if started.elapsed() < WORKLOAD_TIMEOUT {
+                return (pod, request.await);
+            }
+            let operation = Operation::new("send a request about", format!("pod {}/{}", pod.namespace, pod.name));
+            (pod, Err(RequestError::Timeout { operation, limit: WORKLOAD_TIMEOUT }.into()))
+        });
+        let requests: Vec<_> = requests.collect();
+        futures::stream::iter(requests).buffer_unordered(MAX_CONCURRENT_PODS).collect::<Vec<_>>().await.into_iter()
+    });
+    let namespaces: Vec<_> = namespaces.collect();
+    let results: Vec<_> = futures::stream::iter(namespaces).buffer_unordered(MAX_CONCURRENT_NAMESPACES).collect().await;
+    results.into_iter().flatten().collect()
 }
 
 /// A response is about one pod.
@@ -187,4 +210,39 @@ fn budget_name(status: &Status) -> Option<String> {
 fn cause_message<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.find(|cause| cause.reason == reason).map(|cause| cause.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pods(namespace: &str, count: usize) -> Vec<PodKey> {
+        let pod = |it: usize| PodKey { namespace: namespace.to_owned(), name: it.to_string(), uid: it.to_string() };
+        (0..count).map(pod).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_namespace_delays_no_other() {
+        let pods = [pods("hanging", 400), pods("other", 20)].concat();
+        let (started, longest) = (Instant::now(), parking_lot::Mutex::new(Duration::ZERO));
+        let results = for_each_pod(&pods, |pod| {
+            let longest = &longest;
+            async move {
+                if pod.namespace == "hanging" {
+                    tokio::time::sleep(WORKLOAD_TIMEOUT).await;
+                } else {
+                    *longest.lock() = started.elapsed();
+                }
+                Ok(PodResult::Accepted)
+            }
+            .boxed()
+        });
+        let results = results.await;
+        assert_eq!(results.len(), 420);
+        assert!(results.iter().all(|(pod, result)| result.is_ok() || pod.namespace == "hanging"));
+        assert_eq!(*longest.lock(), Duration::ZERO);
+        assert!(started.elapsed() <= 2 * WORKLOAD_TIMEOUT, "{:?}", started.elapsed());
+    }
 }
