@@ -232,15 +232,16 @@ impl WorkloadClient {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
-        let result = self.send_one_of_many(operation, request).await;
+        let result = self.send_for_pod(operation, request).await;
         if result.as_ref().is_err_and(|error| error.status().is_none()) {
-            self.suspect();
+            self.connection.suspect(&self.nodes);
         }
         result
     }
 
-    /// Sends one of many requests. If there is no response to it, there may be one to another, so the connection is kept.
-    pub(crate) async fn send_one_of_many<T>(
+    /// Sends a request about a pod. If there is no response, the connection is kept: an admission webhook of the pod's
+    /// namespace may hang.
+    pub(crate) async fn send_for_pod<T>(
         &self,
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
@@ -257,10 +258,5 @@ impl WorkloadClient {
             }
         }
         result
-    }
-
-    /// Gives the connection up, because there was no response.
-    pub(crate) fn suspect(&self) {
-        self.connection.suspect(&self.nodes);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fivespot_api::{Phase, ScheduledMachineStatus};
 use fivespot_planner::decide::undecided;
 use fivespot_planner::events::{Event, Reason};
+use fivespot_planner::input::DecisionInput;
 use fivespot_planner::observed::Pods;
 use fivespot_planner::plan::{Action, DesiredStatus, ForceRemoval, Plan, Step};
 use fivespot_planner::retry::RetryState;
@@ -192,7 +193,7 @@ fn report_transition(scope: &Scope<'_>, before: &ScheduledMachineStatus, after: 
     if is_reclaiming(before) && !is_reclaiming(after) {
         metrics.record_reclaim("completed");
     }
-    if let Some(lateness) = boundary_lateness(before, after, scope.now) {
+    if let Some(lateness) = boundary_lateness(before, after, &scope.input()) {
         metrics.record_boundary_lateness(lateness);
     }
     log_transition(before, after);
@@ -291,14 +292,19 @@ fn was_reclaimed_recently(before: &ScheduledMachineStatus, now: Timestamp) -> bo
 fn boundary_lateness(
     before: &ScheduledMachineStatus,
     after: &ScheduledMachineStatus,
-    now: Timestamp,
+    input: &DecisionInput<'_>,
 ) -> Option<Duration> {
     let boundary = match (before.in_schedule?, after.in_schedule?) {
         (false, true) => before.next_activation.as_ref(),
         (true, false) => before.next_cleanup.as_ref(),
         (true, true) | (false, false) => None,
     }?;
-    now.duration_since(boundary.0).try_into().ok()
+    // Users may be able to write the status, and the metric is about all objects: only the last boundary counts.
+    let schedule = &input.spec.ok()?.schedule;
+    let is_boundary = schedule.next_change(boundary.0 - SignedDuration::from_secs(1)) == Some(boundary.0);
+    let is_last = schedule.next_change(boundary.0).is_none_or(|next| next > input.now);
+    let lateness = input.now.duration_since(boundary.0).try_into().ok();
+    lateness.filter(|_| is_boundary && is_last)
 }
 
 fn value(status: &ScheduledMachineStatus) -> Value {

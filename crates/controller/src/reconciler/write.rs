@@ -44,8 +44,9 @@ impl Scope<'_> {
         Ok(client.send(operation, request).await?)
     }
 
-    /// Sends one of many writes to a workload cluster. If there is no response, the caller decides what that means.
-    pub(super) async fn write_one_of_many<T>(
+    /// Sends a write about a pod of a workload cluster, unless the controller is shutting down. If there is no response, the
+    /// connection is kept.
+    pub(super) async fn write_for_pod<T>(
         &self,
         client: &WorkloadClient,
         operation: Operation,
@@ -54,7 +55,7 @@ impl Scope<'_> {
         if self.context.shutdown.is_cancelled() {
             return Err(ReconcileError::ShuttingDown);
         }
-        Ok(client.send_one_of_many(operation, request).await?)
+        Ok(client.send_for_pod(operation, request).await?)
     }
 
     /// Sends a request whose response is the ScheduledMachine. Few responses of large objects are held at the same time;

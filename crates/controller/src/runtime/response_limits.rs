@@ -36,7 +36,7 @@ const LARGE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_LARGE: usize = 12;
 const MAX_LARGE_PER_NAMESPACE: usize = 3;
 /// Requests other than watches that one client sends at a time: each has a connection with buffers of its own.
-const MAX_REQUESTS: usize = 8;
+const MAX_REQUESTS: usize = 16;
 
 /// A server sent more than the controller accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

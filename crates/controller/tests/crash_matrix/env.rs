@@ -79,12 +79,13 @@ impl CrashEnv {
     /// Kills the controller after each write of the flow in turn, and asserts that a new process completes the flow.
     pub(crate) async fn kill_after_each_write(self) {
         let mut controller = self.start_controller().await;
-        let (mut writes, end) = self.run_uninterrupted().await;
+        // Boxed: this future is large, and so is each that contains it.
+        let (mut writes, end) = Box::pin(self.run_uninterrupted()).await;
         let mut kill_points = 0;
         while kill_points < writes.len() {
             let (nth, write) = (kill_points + 1, &writes[kill_points]);
             self.print(&format!("kill after write {nth} ({} {})", write.verb, write.target()));
-            match self.run_with_kill_after(&mut controller, nth, &end).await {
+            match Box::pin(self.run_with_kill_after(&mut controller, nth, &end)).await {
                 Ok(()) => kill_points += 1,
                 Err(uninterrupted) => writes = uninterrupted,
             }
@@ -97,15 +98,19 @@ impl CrashEnv {
     /// Drops the response to each write of the flow in turn, and asserts that the same process completes the flow.
     pub(crate) async fn lose_response_to_each_write(self) {
         let _controller = self.start_controller().await;
-        let (writes, end) = self.run_uninterrupted().await;
+        let (writes, end) = Box::pin(self.run_uninterrupted()).await;
         for nth in 1..=writes.len() {
             let sm = TestMachine::new(&self.ns, &format!("response-{nth}"));
-            self.flow.prepare(&sm).await;
+            Box::pin(self.flow.prepare(&sm)).await;
             self.wait_until_quiescent().await;
             let (mark, before) = (self.audit().mark(), self.writes().len());
             self.proxy.drop_response_of(nth);
             let uid = self.flow.trigger(&sm).await;
-            assert_eq!(self.wait_for_end(&sm, &uid).await, end, "differs from the status of an uninterrupted run");
+            assert_eq!(
+                Box::pin(self.wait_for_end(&sm, &uid)).await,
+                end,
+                "differs from the status of an uninterrupted run"
+            );
             self.proxy.clear_faults();
             self.assert_nothing_created_twice(mark, &sm).await;
             if let Some(lost) = self.writes().get(before + nth - 1) {
@@ -142,7 +147,7 @@ impl CrashEnv {
         let mut uninterrupted = Vec::new();
         for attempt in 1..=ATTEMPTS {
             let sm = TestMachine::new(&self.ns, &format!("write-{nth}-{attempt}"));
-            self.flow.prepare(&sm).await;
+            Box::pin(self.flow.prepare(&sm)).await;
             self.wait_until_quiescent().await;
             let mark = self.audit().mark();
             self.proxy.kill_after(nth, controller.pid());

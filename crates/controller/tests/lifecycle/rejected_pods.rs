@@ -2,10 +2,12 @@
 
 use fivespot_api::Phase;
 use fivespot_testbed::TestNamespace;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration as Webhook;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use crate::fixtures::{
     Rejected, RejectingPolicy, TestMachine, agent_rollout, create_pod, messages, never, request_reclaim,
@@ -72,6 +74,52 @@ async fn rejected_eviction_delays_no_other_eviction() {
     policy.remove().await;
     sm.wait_for_phase(Phase::Inactive).await;
     protected.close().await;
+    ns.close().await;
+}
+
+/// Makes evictions in a namespace wait for a webhook that accepts connections and never responds.
+async fn create_hanging_webhook(ns: &TestNamespace, server: &TcpListener) -> Webhook {
+    let webhook: Webhook = serde_json::from_value(json!({
+        "metadata": { "name": ns.name },
+        "webhooks": [{
+            "name": "hanging.example.com",
+            "clientConfig": { "url": format!("https://{}/", server.local_addr().unwrap()) },
+            "rules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"],
+            }],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": ns.name } },
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "timeoutSeconds": 30,
+        }],
+    }))
+    .unwrap();
+    Api::all(ns.client.clone()).create(&PostParams::default(), &webhook).await.unwrap()
+}
+
+#[tokio::test]
+async fn hanging_webhook_delays_no_other_eviction() {
+    let (ns, _controller) = setup("hanging-webhook").await;
+    let slow = testbed().await.namespace("slow").await;
+    let sm = scheduled_machine(&ns, "desk-01").long_timeouts().create_running().await;
+    create_pod(&slow.api(), "db", &sm.node_name(), &json!({ "app": "db" })).await;
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let webhook = create_hanging_webhook(&slow, &server).await;
+    sm.create_blocked_pod("web").await;
+
+    sm.set_schedule(&never()).await;
+    let draining = sm.wait_for_message(&messages::no_response_to_eviction(&format!("{}/db", slow.name))).await;
+    assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    sm.unblock_pod("web").await;
+    wait_until_evicted(&sm, "web").await;
+    // Without any other pod to evict, the cluster is still reachable.
+    let draining = sm.wait_for_message(messages::ONE_OF_TWO_PODS).await;
+    assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    let webhooks: Api<Webhook> = Api::all(slow.client.clone());
+    webhooks.delete(&webhook.name_any(), &DeleteParams::default()).await.unwrap();
+    sm.wait_for_phase(Phase::Inactive).await;
+    slow.close().await;
     ns.close().await;
 }
 

@@ -17,7 +17,7 @@ use crate::plan::{DesiredStatus, TaintStatus};
 use crate::taints;
 
 pub use merge_patch::merge_patch;
-pub use rejected_pods::{RejectedPod, Rejection};
+pub use rejected_pods::{RejectedPod, Rejection, describe as describe_rejected_pods};
 pub use transitions::transitions;
 
 /// The object whose status is computed.

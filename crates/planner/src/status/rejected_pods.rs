@@ -31,7 +31,7 @@ const MAX_NAMES: usize = 3;
 
 /// "2 blocked by PodDisruptionBudget team/web, 1 in terminating namespace old, eviction of pod a/b rejected with HTTP status
 /// 403". Bounded, and without any text of the workload cluster's API server except valid names: that server is not trusted.
-pub(super) fn describe(pods: &[RejectedPod]) -> Option<String> {
+pub fn describe(pods: &[RejectedPod]) -> Option<String> {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
     let mut named: BTreeMap<(&str, Option<u16>), Vec<String>> = BTreeMap::new();
     for pod in pods {

@@ -122,6 +122,22 @@ fn new_process_counts_pods_from_the_start_of_the_drain() {
 }
 
 #[test]
+fn hundreds_of_rejected_pods_are_polled_less_often() {
+    for kill_switch in [false, true] {
+        let mut desk = closed(&json!({}));
+        desk.object.spec.kill_switch = kill_switch;
+        if kill_switch {
+            desk.observed.machine = Child::Managed(deleting_machine());
+        }
+        for (count, seconds) in [(1, 2), (100, 2), (500, 10)] {
+            desk.observed.pods = pods(count);
+            let wake_at = desk.plan().wake_at.unwrap();
+            assert_eq!(wake_at.duration_since(desk.now).as_secs(), seconds, "{count} pods, kill switch {kill_switch}");
+        }
+    }
+}
+
+#[test]
 fn forged_number_of_pods_is_bounded() {
     for (forged, total) in [(i64::MAX, 10_000), (-5, 1), (0, 1)] {
         let status = json!({ "phase": "ShuttingDown", "shutdownStartedAt": CLOSED, "initialPods": forged });

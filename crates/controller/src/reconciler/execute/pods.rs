@@ -1,9 +1,11 @@
 //! Evicting and deleting the pods of a Node. Each pod is handled by itself: one that the API server rejects is reported and
 //! tried again with the next reconcile, and delays no other.
 
+use std::collections::BTreeMap;
+
 use fivespot_planner::drain;
 use fivespot_planner::plan::PodKey;
-use fivespot_planner::status::{RejectedPod, Rejection};
+use fivespot_planner::status::{RejectedPod, Rejection, describe_rejected_pods};
 use fivespot_validation::names::is_dns_subdomain;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
@@ -11,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::core::{Request, Status};
 use kube::{Resource as _, ResourceExt as _};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::clusters::WorkloadClient;
@@ -18,9 +21,12 @@ use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::observe::pods_on_node;
 use crate::reconciler::write::delete_uid;
-use crate::runtime::request::{Operation, RequestError};
+use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT};
 
-const MAX_CONCURRENT_PODS: usize = 16;
+/// Requests about pods of one namespace that are in flight, and the number of such namespaces. Together they are fewer than
+/// the requests that one cluster may have in flight, so that nothing else waits for them.
+const MAX_CONCURRENT_PODS: usize = 3;
+const MAX_CONCURRENT_NAMESPACES: usize = 4;
 /// Cause in the API server's response if a PodDisruptionBudget blocks an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 /// Cause in the API server's response if it accepts no new objects, evictions included, because the namespace is terminating.
@@ -38,7 +44,7 @@ impl Scope<'_> {
     /// Evicts pods, respecting their PodDisruptionBudgets, and returns those that are rejected. Fails only if the API server
     /// does not respond at all.
     pub(super) async fn evict_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
-        let Some((client, _)) = self.node()? else { return Ok(Vec::new()) };
+        let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
         let results = for_each_pod(pods, |pod| self.evict_pod(&client, pod).boxed()).await;
         let label = |result: &PodResult| match result {
             PodResult::Accepted => "evicted",
@@ -49,14 +55,14 @@ impl Scope<'_> {
         for (_, result) in &results {
             self.context.metrics.record_eviction(result.as_ref().map_or("failed", label));
         }
-        let rejected = rejected_pods(&client, results, Rejection::Eviction { code: None })?;
-        // A drain polls; a rejected eviction is worth a warning only once.
-        let is_first_attempt = self.observed.stored.shutdown_started_at.is_none();
-        for RejectedPod { namespace, name, cause } in &rejected {
-            if is_first_attempt {
-                warn!(pod = format!("{namespace}/{name}"), ?cause, "Eviction rejected");
+        let rejected = rejected_pods(&client, &node.name, results, &Rejection::Eviction { code: None }).await?;
+        // A drain polls; rejected evictions are worth a warning only once, and one line for all pods.
+        if let Some(causes) = describe_rejected_pods(&rejected) {
+            let node = &node.name;
+            if self.observed.stored.shutdown_started_at.is_none() {
+                warn!(node, causes, "Evictions rejected");
             } else {
-                debug!(pod = format!("{namespace}/{name}"), ?cause, "Eviction rejected");
+                debug!(node, causes, "Evictions rejected");
             }
         }
         Ok(rejected)
@@ -66,7 +72,7 @@ impl Scope<'_> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
         let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
         let request = client.request(requests(pod).evict(&pod.name, &params));
-        pod_result(self.write_one_of_many(client, operation, request).await, |status| {
+        pod_result(self.write_for_pod(client, operation, request).await, |status| {
             if is_blocked(status) {
                 Rejection::Blocked { budget: budget_name(status) }
             } else if status.code == 403 && cause_message(status, NAMESPACE_TERMINATING).is_some() {
@@ -82,7 +88,7 @@ impl Scope<'_> {
     pub(super) async fn delete_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
         let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
         let results = for_each_pod(pods, |pod| self.delete_pod(&client, pod).boxed()).await;
-        let rejected = rejected_pods(&client, results, Rejection::Deletion { code: None })?;
+        let rejected = rejected_pods(&client, &node.name, results, &Rejection::Deletion { code: None }).await?;
         let deleted = pods.len() - rejected.len();
         info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
         Ok(rejected)
@@ -104,19 +110,37 @@ impl Scope<'_> {
         let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
         let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
         let request = client.request(requests(pod).delete(&pod.name, &params));
-        pod_result(self.write_one_of_many(client, operation, request).await, |status| Rejection::Deletion {
+        pod_result(self.write_for_pod(client, operation, request).await, |status| Rejection::Deletion {
             code: Some(status.code),
         })
     }
 }
 
-/// Sends a request for each pod, a few at a time.
+/// Sends a request for each pod, a few at a time. An admission webhook of one namespace may hang, so no namespace waits for
+/// another, and of a namespace nothing more is sent when its requests have been waiting for as long as one may take.
 async fn for_each_pod<'p>(
     pods: &'p [PodKey],
     send: impl Fn(&'p PodKey) -> BoxFuture<'p, Result<PodResult, ReconcileError>>,
 ) -> Vec<(&'p PodKey, Result<PodResult, ReconcileError>)> {
-    let requests: Vec<_> = pods.iter().map(|pod| send(pod).map(move |result| (pod, result))).collect();
-    futures::stream::iter(requests).buffer_unordered(MAX_CONCURRENT_PODS).collect().await
+    let mut by_namespace: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for pod in pods {
+        by_namespace.entry(&pod.namespace).or_default().push((pod, send(pod)));
+    }
+    let namespaces = by_namespace.into_values().map(|requests| async move {
+        let started = Instant::now();
+        let requests = requests.into_iter().map(|(pod, request)| async move {
+            if started.elapsed() < WORKLOAD_TIMEOUT {
+                return (pod, request.await);
+            }
+            let operation = Operation::new("send a request about", format!("pod {}/{}", pod.namespace, pod.name));
+            (pod, Err(RequestError::Timeout { operation, limit: WORKLOAD_TIMEOUT }.into()))
+        });
+        let requests: Vec<_> = requests.collect();
+        futures::stream::iter(requests).buffer_unordered(MAX_CONCURRENT_PODS).collect::<Vec<_>>().await.into_iter()
+    });
+    let namespaces: Vec<_> = namespaces.collect();
+    let results: Vec<_> = futures::stream::iter(namespaces).buffer_unordered(MAX_CONCURRENT_NAMESPACES).collect().await;
+    results.into_iter().flatten().collect()
 }
 
 /// A response is about one pod.
@@ -132,28 +156,40 @@ fn pod_result(
     }
 }
 
-/// The pods that were rejected. A pod without response is one of them if there was a response for another pod: an admission
-/// webhook of its namespace may hang. Without any response, the cluster is unreachable.
-fn rejected_pods(
+/// The pods that were rejected. A pod without response is one of them if the API server responds to anything else: an
+/// admission webhook of the pod's namespace may hang.
+async fn rejected_pods(
     client: &WorkloadClient,
+    node: &str,
     results: Vec<(&PodKey, Result<PodResult, ReconcileError>)>,
-    no_response: Rejection,
+    no_response: &Rejection,
 ) -> Result<Vec<RejectedPod>, ReconcileError> {
-    let responds = results.iter().any(|(_, result)| result.is_ok());
     let mut rejected = Vec::new();
+    let mut responds = results.iter().any(|(_, result)| result.is_ok());
     for (pod, result) in results {
         let cause = match result {
             Ok(PodResult::Rejected(cause)) => cause,
             Ok(PodResult::Accepted | PodResult::Gone) => continue,
-            Err(error) if responds && error.request().is_some() => no_response.clone(),
-            Err(error) => {
-                client.suspect();
-                return Err(error);
+            Err(error) if error.request().is_none() => return Err(error),
+            Err(_) => {
+                if !responds {
+                    check_connection(client, node).await?;
+                    responds = true;
+                }
+                no_response.clone()
             }
         };
         rejected.push(RejectedPod { namespace: pod.namespace.clone(), name: pod.name.clone(), cause });
     }
     Ok(rejected)
+}
+
+/// Fails, and gives the connection up, if the API server does not respond.
+async fn check_connection(client: &WorkloadClient, node: &str) -> Result<(), ReconcileError> {
+    match client.send(Operation::new("read", format!("Node {node}")), client.nodes().get_opt(node)).await {
+        Err(error) if error.status().is_none() => Err(error.into()),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether a PodDisruptionBudget blocks the eviction. For a pod with two budgets the API server returns 500.
@@ -177,4 +213,39 @@ fn budget_name(status: &Status) -> Option<String> {
 fn cause_message<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.find(|cause| cause.reason == reason).map(|cause| cause.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pods(namespace: &str, count: usize) -> Vec<PodKey> {
+        let pod = |it: usize| PodKey { namespace: namespace.to_owned(), name: it.to_string(), uid: it.to_string() };
+        (0..count).map(pod).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_namespace_delays_no_other() {
+        let pods = [pods("hanging", 400), pods("other", 20)].concat();
+        let (started, longest) = (Instant::now(), parking_lot::Mutex::new(Duration::ZERO));
+        let results = for_each_pod(&pods, |pod| {
+            let longest = &longest;
+            async move {
+                if pod.namespace == "hanging" {
+                    tokio::time::sleep(WORKLOAD_TIMEOUT).await;
+                } else {
+                    *longest.lock() = started.elapsed();
+                }
+                Ok(PodResult::Accepted)
+            }
+            .boxed()
+        });
+        let results = results.await;
+        assert_eq!(results.len(), 420);
+        assert!(results.iter().all(|(pod, result)| result.is_ok() || pod.namespace == "hanging"));
+        assert_eq!(*longest.lock(), Duration::ZERO);
+        assert!(started.elapsed() <= 2 * WORKLOAD_TIMEOUT, "{:?}", started.elapsed());
+    }
 }

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::super::reclaim::{self, ScheduleRecord};
 use super::super::{desired_status, reclaim_request};
-use super::{cordon, delete_leftovers, exclude_and_delete, poll_at};
+use super::{after_pods, cordon, delete_leftovers, exclude_and_delete, poll_at};
 use crate::input::DecisionInput;
 use crate::observed::{Child, Exclusions, Machine, Node, Observed, Pods};
 use crate::plan::{Action, DesiredStatus, ForceRemoval, NeedsRead, Plan, PodKey, Step};
@@ -17,14 +17,15 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
     let observed = input.observed;
     let started = input.shutdown_started_at().unwrap_or(input.now);
     // The Machine is watched; pods and provider objects are polled.
-    let (removal, poll) = match &observed.machine {
+    let poll_at = poll_at(started, input.now, MAX_POLL_INTERVAL);
+    let (removal, wake_at) = match &observed.machine {
         Child::Managed(machine) => {
             let removal = force_removal(observed, machine)?;
-            let poll = !removal.pods.is_empty();
+            let wake_at = (!removal.pods.is_empty()).then(|| poll_at.max(after_pods(input.now, pod_count(&removal))));
             let is_empty = removal.concurrent_lists().next().is_none();
-            (if is_empty { Vec::new() } else { vec![Step::ForceRemove(removal)] }, poll)
+            (if is_empty { Vec::new() } else { vec![Step::ForceRemove(removal)] }, wake_at)
         }
-        Child::NotRead | Child::Absent | Child::Unmanaged(_) => (delete_leftovers(observed), true),
+        Child::NotRead | Child::Absent | Child::Unmanaged(_) => (delete_leftovers(observed), Some(poll_at)),
     };
     let mut steps = Vec::new();
     if reclaim_request::starts(input) {
@@ -47,8 +48,12 @@ pub(super) fn plan(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
         steps,
         status: DesiredStatus { shutdown_started_at: Some(started), ..status },
         events: Vec::new(),
-        wake_at: poll.then(|| poll_at(started, input.now, MAX_POLL_INTERVAL)),
+        wake_at,
     })
+}
+
+fn pod_count(removal: &ForceRemoval) -> usize {
+    removal.pods.iter().map(|action| if let Action::DeletePods(pods) = action { pods.len() } else { 0 }).sum()
 }
 
 fn force_removal(observed: &Observed, machine: &Machine) -> Result<ForceRemoval, NeedsRead> {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::desired_status;
 use super::super::goal::Cause;
-use super::{after, cordon, delete_leftovers, exclude_and_delete, poll_at};
+use super::{after, after_pods, cordon, delete_leftovers, exclude_and_delete, poll_at};
 use crate::drain::DrainAction;
 use crate::events::{Event, Reason};
 use crate::input::DecisionInput;
@@ -15,8 +15,6 @@ use crate::observed::{Child, Cluster, Exclusions, Machine, MachineHealth, Manage
 use crate::plan::{Action, DesiredStatus, NeedsRead, Plan, PodKey, Step};
 
 const MAX_POD_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
-/// Evictions of one Node that are sent per second on average.
-const MAX_EVICTIONS_PER_SECOND: usize = 50;
 const MAX_LEFTOVER_POLL_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 struct Deadlines {
@@ -136,8 +134,9 @@ fn drain(observed: &Observed, machine: &Machine, deadlines: &Deadlines) -> Resul
         Progress::new(steps, format!("{cause}; deleting Machine {}", machine.name), wake_at)
     };
     let wait = |steps: Vec<Step>, message: String| {
-        let poll_at =
-            poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL).max(eviction_pause(&steps, deadlines.now));
+        let evictions = steps.iter().map(|step| if let Step::EvictPods(pods) = step { pods.len() } else { 0 }).sum();
+        let poll_at = poll_at(deadlines.started, deadlines.now, MAX_POD_POLL_INTERVAL);
+        let poll_at = poll_at.max(after_pods(deadlines.now, evictions));
         Progress {
             delete_by: Some(deadlines.drain),
             ..Progress::new(steps, message, Some(poll_at.min(deadlines.drain)))
@@ -191,13 +190,6 @@ fn evict(node: &ManagedNode, pods: &[NodePod]) -> Vec<Step> {
     let pods: Vec<PodKey> = pods.iter().filter(|pod| pod.drain == DrainAction::Evict).map(PodKey::of).collect();
     let evict = (!pods.is_empty()).then_some(Step::EvictPods(pods));
     cordon.chain(evict).collect()
-}
-
-/// When pods are evicted again, at the earliest: hundreds of blocked pods must not become hundreds of requests per second.
-fn eviction_pause(steps: &[Step], now: Timestamp) -> Timestamp {
-    let evictions =
-        steps.iter().map(|step| if let Step::EvictPods(pods) = step { pods.len() } else { 0 }).sum::<usize>();
-    after(now, SignedDuration::from_secs((evictions / MAX_EVICTIONS_PER_SECOND).try_into().unwrap_or(i64::MAX)))
 }
 
 fn remaining(pods: &[NodePod]) -> usize {

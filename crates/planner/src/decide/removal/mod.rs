@@ -21,6 +21,9 @@ pub(super) use graceful::plan as graceful;
 /// Shortest interval for what is not watched: pods and provider objects.
 const MIN_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(2);
 
+/// Evictions or deletions of the pods of one Node, on average.
+const MAX_POD_REQUESTS_PER_SECOND: usize = 50;
+
 pub(super) fn plan(input: &DecisionInput<'_>, removal: Removal) -> Result<Plan, NeedsRead> {
     if is_complete(input.observed)? {
         return Ok(finished(input, removal.cause));
@@ -118,6 +121,12 @@ fn delete_leftovers(observed: &Observed) -> Vec<Step> {
 /// When to read again what is not watched: soon at first, then less and less often, at least every `max`.
 fn poll_at(started: Timestamp, now: Timestamp, max: SignedDuration) -> Timestamp {
     after(now, (now.duration_since(started) / 8).clamp(MIN_POLL_INTERVAL, max))
+}
+
+/// When to send requests about this many pods again, at the earliest: hundreds of pods that are rejected must not become
+/// hundreds of requests per second.
+fn after_pods(now: Timestamp, pods: usize) -> Timestamp {
+    after(now, SignedDuration::from_secs((pods / MAX_POD_REQUESTS_PER_SECOND).try_into().unwrap_or(i64::MAX)))
 }
 
 fn after(at: Timestamp, duration: SignedDuration) -> Timestamp {
