@@ -5,7 +5,7 @@
 
 mod fixtures;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fivespot_api::Phase;
 use fivespot_testbed::TestNamespace;
@@ -165,7 +165,7 @@ async fn flood_of_watch_events_causes_few_writes() {
     let provider_id = tenants.machine(0).node().await.spec.unwrap().provider_id.unwrap();
     let flood = Attack::Flood { node: tenants.machine(0).node_name(), provider_id };
     let servers = tenants.attack(&[flood, Attack::ClosedWatches]).await;
-    let mark = testbed().await.audit().mark();
+    let (mark, started) = (testbed().await.audit().mark(), Instant::now());
     let controller = Controller::start_with_args(testbed().await, &[]).await;
     // The flooded Node is in use, and the other tenant's machine is removed meanwhile.
     let sm = tenants.machine(0);
@@ -183,13 +183,15 @@ async fn flood_of_watch_events_causes_few_writes() {
     let audit = testbed().await.audit();
     audit.caught_up(&tenants.hostile.client).await;
     let writes = audit.since(mark).by(fixtures::CONTROLLER_USER);
-    assert!(writes.len() < 150, "{} requests", writes.len());
+    // The flooded Node causes about two reconciles per second, each with a few requests, and the other machine is removed.
+    let limit = 100 + 8 * started.elapsed().as_secs();
+    assert!(u64::try_from(writes.len()).unwrap() < limit, "{} requests, expected less than {limit}", writes.len());
     wait_for("metrics are served", async || {
         let metrics = controller.metrics().await;
         let watches = metrics.lines().find(|it| it.contains("verb=\"watch\"") && it.contains("resource=\"nodes\""));
         let count: f64 = watches.and_then(|it| it.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
-        // The server that closes each watch is not asked again without a delay.
-        if count < 200.0 { Ok(()) } else { Err(metrics) }
+        // The server that closes each watch is not asked again without a delay. The metric counts all three clusters.
+        if count < 50.0 + started.elapsed().as_secs_f64() { Ok(()) } else { Err(metrics) }
     })
     .await;
     assert_eq!(controller.get(Endpoint::Health, "/readyz").await.code, 200);
