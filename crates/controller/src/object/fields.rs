@@ -115,13 +115,12 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
         let json = format!(r#"{{"a":{deep},"b":"text","c":7,"d":null,"e":{{"f":1,"g":{deep}}}}}"#);
         let (values, unreadable) = read(&json, |fields| {
-            let a: Option<serde_json::Value> = fields.read("a");
-            let (b, c, d): (Option<i64>, _, Option<i64>) =
-                (fields.read("b"), fields.read::<i64>("c"), fields.read("d"));
-            let mut e = fields.nested("e");
-            (a, b, c, d, e.read::<i64>("f"), e.read::<Vec<i64>>("g"))
+            let deep: Option<serde_json::Value> = fields.read("a");
+            let numbers = ["b", "c", "d"].map(|name| fields.read::<i64>(name));
+            let mut nested = fields.nested("e");
+            (deep, numbers, nested.read::<i64>("f"), nested.read::<Vec<i64>>("g"))
         });
-        assert_eq!(values, (None, None, Some(7), None, Some(1), None));
+        assert_eq!(values, (None, [None, Some(7), None], Some(1), None));
         assert_eq!(unreadable, ["spec.a", "spec.b", "spec.e.g"]);
     }
 
