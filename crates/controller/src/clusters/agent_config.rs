@@ -152,13 +152,13 @@ mod tests {
     use super::super::LOG_INTERVAL;
     use super::*;
     use crate::runtime::request::{Operation, RequestError};
-    use crate::runtime::workqueue::WorkQueue;
+    use crate::runtime::workqueue::{Widths, WorkQueue};
 
     #[test]
     fn forbidden_watch_is_truncated_and_notifies_once() {
         let deps = NodeCacheDeps {
             agent_namespace: "5spot-system".into(),
-            queue: Arc::new(WorkQueue::new(1)),
+            queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
             log_limit: Arc::new(LogLimit::new(LOG_INTERVAL)),
         };
         let configs = AgentConfigCache::new("team/edge".to_owned(), &deps);
