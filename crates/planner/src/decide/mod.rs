@@ -35,7 +35,7 @@ pub fn decide(input: &DecisionInput<'_>) -> Decision {
                 match agent_rollout::plan(input) {
                     // The rollout clears a request of an earlier Machine in the same write.
                     Some(step @ Step::RollOutAgent { .. }) if !reclaim_request::is_rolled_out(input) => {
-                        steps.push(step)
+                        steps.push(step);
                     }
                     step => steps.extend(step.into_iter().chain(reclaim::clear_request(input))),
                 }

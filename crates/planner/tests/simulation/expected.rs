@@ -152,10 +152,11 @@ fn agent(object: &Object, servers: &Servers) -> Vec<Finding> {
     let was_reclaimed = object.reclaim.is_some_and(|it| it.machine == machine.uid);
     let stays = !machine.deleting && !was_reclaimed;
     let expected = stays && object.requested.reclaimable;
+    let is_kept = stays && !object.requested.valid;
     vec![
         (expected && node.agent != AgentState::ROLLED_OUT, "the agent is not rolled out"),
         // An invalid spec does not withdraw it.
-        (!expected && !node.agent.is_withdrawn() && !(stays && !object.requested.valid), "the agent was not withdrawn"),
+        (!expected && !node.agent.is_withdrawn() && !is_kept, "the agent was not withdrawn"),
         (node.reclaim_requested, "a reclaim request is left on the Node"),
     ]
 }
