@@ -300,10 +300,13 @@ fn boundary_lateness(
         (true, true) | (false, false) => None,
     }?;
     // Users may be able to write the status, and the metric is about all objects: only the last boundary counts.
+    // The status has whole seconds.
     let schedule = &input.spec.ok()?.schedule;
-    let is_boundary = schedule.next_change(boundary.0 - SignedDuration::from_secs(1)) == Some(boundary.0);
-    let is_last = schedule.next_change(boundary.0).is_none_or(|next| next > input.now);
-    let lateness = input.now.duration_since(boundary.0).try_into().ok();
+    let second = SignedDuration::from_secs(1);
+    let change = schedule.next_change(boundary.0.saturating_sub(second).ok()?)?;
+    let is_boundary = change >= boundary.0 && change.duration_since(boundary.0) < second;
+    let is_last = schedule.next_change(change).is_none_or(|next| next > input.now);
+    let lateness = input.now.duration_since(change).try_into().ok();
     lateness.filter(|_| is_boundary && is_last)
 }
 

@@ -1,8 +1,9 @@
 //! The metrics endpoint, and that alerts and the dashboard query only series that exist.
 
 use fivespot_api::Phase;
+use serde_json::json;
 
-use crate::fixtures::{Endpoint, never, repo_path, scheduled_machine, setup, wait_for};
+use crate::fixtures::{Endpoint, never, repo_path, scheduled_machine, setup, wait_for, window};
 
 #[tokio::test]
 async fn endpoints_serve_health_and_every_queried_series() {
@@ -85,5 +86,24 @@ async fn overdue_shutdown_is_counted() {
     sm.unblock_removal().await;
     sm.wait_for_phase(Phase::Inactive).await;
     wait_for_overdue(0).await;
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn forged_boundary_is_not_counted_as_late() {
+    let (ns, controller) = setup("lateness").await;
+    let sm = scheduled_machine(&ns, "desk-01").schedule(window(5, 3600)).create().await;
+    let count = async || {
+        let page = controller.metrics().await;
+        let line = page.lines().find_map(|it| it.strip_prefix("fivespot_boundary_lateness_seconds_count "));
+        line.unwrap_or_default().to_owned()
+    };
+    sm.wait_until_running().await;
+    wait_for("the opening is counted", async || count().await == "1").await;
+    sm.patch_status(&json!({ "status": { "inSchedule": false, "nextActivation": "2001-01-01T00:00:00Z" } })).await;
+    sm.wait_until("the status is corrected", |status| status.in_schedule == Some(true)).await;
+    sm.set_kill_switch(true).await;
+    sm.wait_for_phase(Phase::Terminated).await;
+    assert_eq!(count().await, "1");
     ns.close().await;
 }

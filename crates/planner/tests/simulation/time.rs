@@ -3,6 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+/// The longest backoff after a Machine failed.
+pub(crate) const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 pub(crate) const SHUTDOWN_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
 /// 2026-11-16T12:00:00Z.

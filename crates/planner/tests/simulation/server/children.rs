@@ -5,7 +5,8 @@ use fivespot_planner::plan::Role;
 
 use super::super::invariants::Invariant;
 use super::super::reconcile::Reconcile;
-use super::super::state::{MachineState, Owner, ProviderState, Servers, World};
+use super::super::state::{Failure, MachineState, Owner, ProviderState, Servers, World};
+use super::super::time::MAX_BACKOFF;
 use super::Response;
 
 impl Servers {
@@ -47,7 +48,9 @@ impl World {
                     self.violate(Invariant::ReclaimedMachineStaysAway);
                 }
                 let view = &reconcile.view;
-                let backing_off = view.caches.object.and_then(|it| it.failure).is_some_and(|it| view.now < it.retry_at);
+                // A time that is further away than any backoff counts as now.
+                let waiting = |it: Failure| view.now < it.retry_at && it.retry_at <= view.now + MAX_BACKOFF;
+                let backing_off = view.caches.object.and_then(|it| it.failure).is_some_and(waiting);
                 if view.servers.cluster != Cluster::Present || backing_off {
                     self.violate(Invariant::MachineIsCreatedOnlyIfUsable);
                 }
