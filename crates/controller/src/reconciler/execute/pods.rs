@@ -10,9 +10,10 @@ use fivespot_validation::names::is_dns_subdomain;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, EvictParams};
-use kube::core::{Request, Status};
+use kube::api::{DeleteParams, PostParams};
+use kube::core::{Request, Status, request};
 use kube::{Resource as _, ResourceExt as _};
+use serde_json::json;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -70,8 +71,7 @@ impl Scope<'_> {
 
     async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
-        let params = EvictParams { delete_options: Some(delete_uid(&pod.uid)), ..EvictParams::default() };
-        let request = client.request(requests(pod).evict(&pod.name, &params));
+        let request = client.request(eviction(pod));
         pod_result(self.write_for_pod(client, operation, request).await, |status| {
             if is_blocked(status) {
                 Rejection::Blocked { budget: budget_name(status) }
@@ -202,6 +202,18 @@ fn requests(pod: &PodKey) -> Request {
     Request::new(Pod::url_path(&(), Some(&pod.namespace)))
 }
 
+/// Evicts the pod with this uid, not one that replaced it. `Request::evict` of kube misspells the field of the precondition,
+/// and the API server ignores it.
+fn eviction(pod: &PodKey) -> Result<http::Request<Vec<u8>>, request::Error> {
+    let body = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": { "name": pod.name, "namespace": pod.namespace },
+        "deleteOptions": { "preconditions": { "uid": pod.uid } },
+    });
+    requests(pod).create_subresource("eviction", &pod.name, &PostParams::default(), body.to_string().into_bytes())
+}
+
 /// Name of the budget, from the message of the cause. It ends up in the status, so nothing but a name is accepted from the
 /// server.
 fn budget_name(status: &Status) -> Option<String> {
@@ -219,11 +231,22 @@ fn cause_message<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
 mod tests {
     use std::time::Duration;
 
+    use k8s_openapi::api::policy::v1::Eviction;
+
     use super::*;
 
     fn pods(namespace: &str, count: usize) -> Vec<PodKey> {
         let pod = |it: usize| PodKey { namespace: namespace.to_owned(), name: it.to_string(), uid: it.to_string() };
         (0..count).map(pod).collect()
+    }
+
+    #[test]
+    fn eviction_names_the_uid() {
+        let request = eviction(&pods("team", 1)[0]).unwrap();
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/team/pods/0/eviction");
+        let eviction: Eviction = serde_json::from_slice(request.body()).unwrap();
+        let preconditions = eviction.delete_options.and_then(|options| options.preconditions);
+        assert_eq!(preconditions.and_then(|it| it.uid).as_deref(), Some("0"));
     }
 
     #[tokio::test(start_paused = true)]
