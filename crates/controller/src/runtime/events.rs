@@ -1,4 +1,5 @@
 //! Publishes Kubernetes events in the background: after the writes that they report, and without delaying other writes.
+//! Namespaces take turns.
 //!
 //! kube's `Recorder` is not used: it folds a second event of the same reason into the first and drops its note, stamps the
 //! time of publishing instead of the transition's, and creates names that are too long for long object names.
@@ -14,19 +15,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::permits::WritePermits;
+use crate::runtime::rate_limit::OncePer;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
 use crate::runtime::workqueue::Key;
 
 /// The longest note that the API server accepts, in bytes.
 const MAX_NOTE_LEN: usize = 1024;
 /// How many events may wait to be published. If the API server is away for long, later events are dropped and logged.
-const QUEUE_LEN: usize = 10_000;
+const MAX_QUEUE_LEN: usize = 10_000;
+/// How often a failure of the events of one namespace is logged.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// How long an event is held back if no other follows: the write that it reports may be followed by an urgent one.
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
 /// How long an event waits until no other write waits, and how often it checks. It needs no permit, so it delays none.
@@ -35,9 +39,12 @@ const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
 pub(crate) struct EventPublisher {
-    sender: mpsc::Sender<QueuedEvent>,
+    queue: Arc<FairQueue<QueuedEvent>>,
+    /// Publishes the events.
+    _task: Arc<AbortOnDropHandle<()>>,
     /// Has one token per event that has not been published or dropped yet.
     pending: TaskTracker,
+    log_limit: Arc<OncePer<String>>,
     instance: String,
 }
 
@@ -49,23 +56,27 @@ struct QueuedEvent {
 impl EventPublisher {
     /// Starts the task that publishes events one by one; it ends when the last clone of the publisher is dropped.
     pub(crate) fn start(client: Client, instance: String, writes: Arc<WritePermits>) -> Self {
-        let (sender, mut queue) = mpsc::channel::<QueuedEvent>(QUEUE_LEN);
-        tokio::spawn(async move {
-            while let Some(QueuedEvent { event, _pending }) = queue.recv().await {
-                if queue.is_empty() {
+        let queue = Arc::new(FairQueue::<QueuedEvent>::new(MAX_QUEUE_LEN));
+        let log_limit = Arc::new(OncePer::new(LOG_INTERVAL));
+        let (events, log) = (Arc::clone(&queue), Arc::clone(&log_limit));
+        let task = tokio::spawn(async move {
+            loop {
+                let QueuedEvent { event, _pending } = events.pop().await;
+                if events.is_empty() {
                     tokio::time::sleep(SETTLE_DELAY).await;
                 }
                 let deadline = Instant::now() + MAX_WRITE_WAIT;
                 while writes.is_busy() && Instant::now() < deadline {
                     tokio::time::sleep(WRITE_POLL_INTERVAL).await;
                 }
-                create(&client, &event).await;
+                create(&client, &event, &log).await;
             }
         });
         let pending = TaskTracker::new();
         // A tracker that is never closed is never done; it still hands out tokens.
         pending.close();
-        EventPublisher { sender, pending, instance }
+        let task = Arc::new(AbortOnDropHandle::new(task));
+        EventPublisher { queue, _task: task, pending, log_limit, instance }
     }
 
     /// Waits until every event has been published or dropped.
@@ -76,9 +87,12 @@ impl EventPublisher {
     /// Queues an event about an object; `at` is the time of the transition that it reports.
     pub(crate) fn publish(&self, object: &impl Resource<DynamicType = ()>, event: &Event, at: Timestamp) {
         let queued = QueuedEvent { event: self.kube_event(object, event, at), _pending: self.pending.token() };
-        if self.sender.try_send(queued).is_err() {
-            let reason = event.reason.as_str();
-            tracing::warn!(scheduledmachine = %Key::of(object), reason, "Dropped event because the event queue is full");
+        let namespace = object.namespace().unwrap_or_default();
+        if let Some(QueuedEvent { event, .. }) = self.queue.push(&namespace, queued) {
+            let (key, reason) = subject(&event);
+            if self.log_limit.allows(&key.namespace) {
+                tracing::warn!(scheduledmachine = %key, reason, "Dropped event because the event queue is full");
+            }
         }
     }
 
@@ -117,18 +131,22 @@ impl EventPublisher {
     }
 }
 
-async fn create(client: &Client, event: &KubeEvent) {
+/// What an event is about, for the log.
+fn subject(event: &KubeEvent) -> (Key, &str) {
     let key = event.regarding.clone().unwrap_or_default();
     let key = Key { namespace: key.namespace.unwrap_or_default(), name: key.name.unwrap_or_default() };
-    let reason = event.reason.as_deref().unwrap_or_default();
+    (key, event.reason.as_deref().unwrap_or_default())
+}
+
+async fn create(client: &Client, event: &KubeEvent, log_limit: &OncePer<String>) {
+    let (key, reason) = subject(event);
     let operation = Operation::new("create", format!("event {reason} of ScheduledMachine {key}"));
     let events: Api<KubeEvent> = Api::namespaced(client.clone(), &key.namespace);
     let params = PostParams::default();
-    match send(MANAGEMENT_TIMEOUT, operation, events.create(&params, event)).await {
-        Ok(_) => {}
-        // Another process has published it, or this one before.
-        Err(error) if error.is_already_exists() => {}
-        Err(error) => tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event"),
+    let Err(error) = send(MANAGEMENT_TIMEOUT, operation, events.create(&params, event)).await else { return };
+    // An event that exists was published by another process, or by this one before.
+    if !error.is_already_exists() && log_limit.allows(&key.namespace) {
+        tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
     }
 }
 

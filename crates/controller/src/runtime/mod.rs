@@ -7,6 +7,7 @@ pub(crate) mod cache;
 pub(crate) mod client;
 pub(crate) mod error_class;
 pub(crate) mod events;
+pub(crate) mod fair_queue;
 pub(crate) mod health;
 pub(crate) mod metrics;
 pub(crate) mod permits;
