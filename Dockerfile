@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # One image per program, each with a single static binary.
 #
 #   docker build --target controller -t ghcr.io/finos/5-spot/controller:0.1.0 .
@@ -6,7 +5,8 @@
 #
 # Reproducible builds and image contents: docs/development/images.md.
 
-FROM docker.io/library/rust:1.95.0-bookworm AS build
+# By digest (of the index of all platforms), because a tag can be moved. The tag before it is for readers.
+FROM docker.io/library/rust:1.95.0-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
 WORKDIR /src
 COPY . .
 # Static, so that the image needs no C library, and without paths of the build machine.
