@@ -22,6 +22,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     cold: bool,
 
+    /// Run tests of large numbers with the numbers that are promised, such as 10,000 objects; takes much longer
+    #[arg(long, conflicts_with = "cold")]
+    long: bool,
+
     /// Run only the tests whose name contains this, without lints
     #[arg(conflicts_with = "cold")]
     filter: Option<String>,
@@ -46,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Without the testbed most tests would fail one after the other.
     let building = "building Kubernetes, Cluster API, KWOK, Helm and promtool (first run only, takes minutes)";
     if summary.check("testbed", building, build_testbed) {
-        cargo_test(arguments.filter.as_deref(), &mut summary)?;
+        cargo_test(arguments, &mut summary)?;
     }
     if std::env::var_os("CI").is_some_and(|it| it == "true") {
         summary.fail_on_skips();
@@ -63,10 +67,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs the tests of the workspace, prints their output and counts their results.
-fn cargo_test(filter: Option<&str>, summary: &mut Summary) -> Result<()> {
+fn cargo_test(arguments: &Arguments, summary: &mut Summary) -> Result<()> {
     println!("\n==> tests: compiling and running all tests of the workspace");
     let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    command.args(filter).stdout(Stdio::piped());
+    command.args(&arguments.filter).stdout(Stdio::piped());
+    if arguments.long {
+        // Shows what the tests measure.
+        command.env(fivespot_testbed::LONG, "1").args(["--", "--show-output"]);
+    }
     // Most tests wait for servers, not for a core.
     if std::env::var_os(TEST_THREADS).is_none() {
         command.env(TEST_THREADS, "4");

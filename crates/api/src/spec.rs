@@ -186,7 +186,7 @@ pub struct InlineObject {
     pub namespace: Option<String>,
 
     /// spec is the spec of the object, as defined by the provider. It must not set providerID, must be at most 64 KiB of JSON
-    /// and must be nested at most 32 levels deep.
+    /// and must be nested at most 32 levels deep, with at most 1000 entries in each list or object.
     #[schemars(schema_with = "crate::crd::any_object")]
     pub spec: Map<String, Value>,
 }

@@ -213,7 +213,8 @@ fn deep_inline_spec_is_reported() {
     assert!(lint(&["-f", "-"], &nested(32)).status.success());
     // Deeper than what a JSON parser accepts.
     let output = lint(&["-f", "-"], &nested(140));
-    let expected = "controller  spec.bootstrapSpec.spec must be nested at most 32 levels deep (found 140 levels)";
+    let expected = "policy      spec.bootstrapSpec.spec must be nested at most 32 levels deep, with at most 1000 \
+                    entries in each list or object (found 140 levels)";
     assert!(text(&output).contains(expected), "{}", text(&output));
     // No parser recurses as deep as this.
     let output = lint(&["-f", "-"], &nested(100_000));

@@ -45,15 +45,17 @@ async fn create_and_delete(version: MachineVersion) {
     testbed.cluster(&test, "edge").await.unwrap();
     let valid = manifest::validate(&fivespot_api::crd(), &serde_saphyr::from_str(MANIFEST).unwrap()).unwrap();
     let owner = Owner { name: "desk-01", namespace: &test.name, uid: "00000000-0000-0000-0000-000000000001" };
-    let mut built = children::build(owner, &valid.spec, &valid.object.spec.into(), version);
+    let built = children::build(owner, &valid.spec, &(&valid.object.spec).into(), version);
+    let mut manifests: [Value; 3] =
+        [&built.bootstrap, &built.infrastructure, &built.machine].map(|json| serde_json::from_str(json).unwrap());
     // The owner does not exist, so garbage collection would delete its children.
-    for child in [&mut built.bootstrap, &mut built.infrastructure, &mut built.machine] {
+    for child in &mut manifests {
         child["metadata"].as_object_mut().unwrap().remove("ownerReferences").unwrap();
         let object: DynamicObject = serde_json::from_value(child.clone()).unwrap();
         api(&test, child).create(&PostParams::default(), &object).await.unwrap();
     }
 
-    let machines = api(&test, &built.machine);
+    let machines = api(&test, &manifests[2]);
     let machine = eventually("the Machine runs", TIMEOUT, async || {
         let machine = machines.get("desk-01-machine").await.map_err(|error| json!(error.to_string()))?;
         if machine.data["status"]["phase"] == "Running" { Ok(machine) } else { Err(machine.data) }

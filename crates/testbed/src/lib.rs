@@ -55,3 +55,11 @@ pub use namespace::TestNamespace;
 pub use network::NetworkNamespace;
 pub use node::RealNode;
 pub use testbed::{Fleet, Testbed, shared, shared_control_plane, shared_with_crd};
+
+/// Set by `cargo xtask test --long`.
+pub const LONG: &str = "FIVESPOT_LONG";
+
+/// Whether tests of large numbers run with the numbers that are promised, instead of what they can do quickly.
+pub fn is_long() -> bool {
+    std::env::var_os(LONG).is_some()
+}

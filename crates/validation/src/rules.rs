@@ -66,7 +66,7 @@ pub struct InlineRules {
     /// The provider assigns the ID; setting it would claim another machine.
     pub provider_id: &'static str,
     pub size: &'static str,
-    pub depth: &'static str,
+    pub shape: &'static str,
 }
 
 /// Rules 8 to 10.
@@ -82,7 +82,7 @@ pub const BOOTSTRAP: InlineRules = InlineRules {
     namespace: "spec.bootstrapSpec.namespace must be empty or the namespace of the ScheduledMachine",
     provider_id: "spec.bootstrapSpec.spec must not set providerID",
     size: "spec.bootstrapSpec.spec must be at most 64 KiB of JSON",
-    depth: "spec.bootstrapSpec.spec must be nested at most 32 levels deep",
+    shape: "spec.bootstrapSpec.spec must be nested at most 32 levels deep, with at most 1000 entries in each list or object",
 };
 /// Rules 11 to 13.
 pub const INFRASTRUCTURE: InlineRules = InlineRules {
@@ -97,7 +97,7 @@ pub const INFRASTRUCTURE: InlineRules = InlineRules {
     namespace: "spec.infrastructureSpec.namespace must be empty or the namespace of the ScheduledMachine",
     provider_id: "spec.infrastructureSpec.spec must not set providerID",
     size: "spec.infrastructureSpec.spec must be at most 64 KiB of JSON",
-    depth: "spec.infrastructureSpec.spec must be nested at most 32 levels deep",
+    shape: "spec.infrastructureSpec.spec must be nested at most 32 levels deep, with at most 1000 entries in each list or object",
 };
 
 pub const TEMPLATE_RESERVED: &str = "spec.machineTemplate must not use label or annotation keys of kubernetes.io, \

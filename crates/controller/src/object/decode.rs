@@ -5,8 +5,8 @@ use fivespot_planner::children::InlineSpecs;
 use fivespot_validation::inline_spec::{InlineSpecSummaries, InlineSpecSummary};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::Map;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use super::fields::{Fields, Reading, split};
 use super::{ReceivedObject, StoredObject};
@@ -16,8 +16,9 @@ const MAX_METADATA: usize = 64 * 1024;
 /// What is kept of the spec, in bytes of JSON, apart from the inline specs, of which nothing is kept. A schedule with 256
 /// overrides and their reasons is about half of this.
 const MAX_SPEC: usize = 128 * 1024;
-/// What is kept of the status, in bytes of JSON: more than the controller itself writes.
-const MAX_STATUS: usize = 256 * 1024;
+/// What is kept of the status, in bytes of JSON: more than the controller itself writes, which is eight messages of 4 KiB, 32
+/// taints and some references.
+const MAX_STATUS: usize = 64 * 1024;
 /// Finalizers that are kept, in bytes of JSON.
 const MAX_FINALIZERS: usize = 4 * 1024;
 
@@ -131,14 +132,14 @@ fn schedule(mut fields: Fields<'_, '_>) -> ScheduleSpec {
 }
 
 /// An inline object without its spec, and what is known of the spec.
-fn inline_object(mut fields: Fields<'_, '_>) -> (InlineObject, (InlineSpecSummary, Option<Map<String, Value>>)) {
+fn inline_object(mut fields: Fields<'_, '_>) -> (InlineObject, (InlineSpecSummary, Option<Box<RawValue>>)) {
     let object = InlineObject {
         api_version: fields.read("apiVersion").unwrap_or_default(),
         kind: fields.read("kind").unwrap_or_default(),
         namespace: fields.read("namespace"),
         spec: Map::new(),
     };
-    let summarized = match fields.take("spec").map(|json| InlineSpecSummary::of_json(json.get())) {
+    let summarized = match fields.take("spec").map(|json| InlineSpecSummary::of_json(json)) {
         Some(Ok(summarized)) => summarized,
         Some(Err(error)) => {
             fields.unreadable("spec", error.to_string());

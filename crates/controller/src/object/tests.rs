@@ -47,10 +47,7 @@ fn valid_object_keeps_everything_but_inline_specs() {
     assert!(stored.unreadable.is_empty() && stored.unreadable_status.is_empty());
     assert!(stored.spec.bootstrap_spec.spec.is_empty() && stored.spec.infrastructure_spec.spec.is_empty());
     let inline = received.inline_specs.unwrap();
-    assert_eq!(
-        (Value::from(inline.bootstrap), Value::from(inline.infrastructure)),
-        (json!({"a": 1}), json!({"b": [2]}))
-    );
+    assert_eq!((inline.bootstrap.get(), inline.infrastructure.get()), (r#"{"a":1}"#, r#"{"b":[2]}"#));
     let typed: ScheduledMachine = serde_json::from_value(object()).unwrap();
     assert_eq!(stored.inline, InlineSpecSummaries::of(&typed.spec));
     let mut spec = typed.spec;
@@ -78,7 +75,10 @@ fn deep_object_fails_neither_list_nor_watch() {
 #[test]
 fn unreadable_field_is_named_with_cause() {
     let deep = errors(&with("/spec/bootstrapSpec/spec", nested(33)));
-    assert_eq!(deep, "spec.bootstrapSpec.spec must be nested at most 32 levels deep (found 33 levels)");
+    assert_eq!(
+        deep,
+        "spec.bootstrapSpec.spec must be nested at most 32 levels deep, with at most 1000 entries in each list or object (found 33 levels)"
+    );
     let large = errors(&with("/spec/infrastructureSpec/spec", json!({ "a": "x".repeat(1_000_000) })));
     assert_eq!(large, "spec.infrastructureSpec.spec must be at most 64 KiB of JSON (found 1000008 bytes)");
     let template = json!({ "annotations": { "example.com/a": "x".repeat(200_000) } });

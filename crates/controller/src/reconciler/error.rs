@@ -38,12 +38,6 @@ pub(crate) enum ReconcileError {
     #[error("cannot {operation}: conflict with other clients after {attempts} attempts")]
     RepeatedConflict { operation: Operation, attempts: u32 },
 
-    #[error("cannot {operation}: the response cannot be read: {source}")]
-    InvalidResponse { operation: Operation, source: Arc<kube::core::dynamic::ParseDynamicObjectError> },
-
-    #[error("cannot {operation}: {source}")]
-    InvalidManifest { operation: Operation, source: Arc<serde_json::Error> },
-
     #[error("Node {node} has more than {limit} pods")]
     TooManyPods { node: String, limit: usize },
 
@@ -107,12 +101,9 @@ impl ReconcileError {
             | E::RepeatedConflict { .. }
             | E::AgentConfigNotCached { .. }
             | E::NothingToCreate => Some(FailureClass::Conflict),
-            E::InvalidResponse { .. } | E::Disconnected | E::AgentConfigUnreadable { .. } | E::Undecided { .. } => {
-                Some(FailureClass::Transient)
-            }
+            E::Disconnected | E::AgentConfigUnreadable { .. } | E::Undecided { .. } => Some(FailureClass::Transient),
             E::NameConflict { .. }
             | E::KindNotFound { .. }
-            | E::InvalidManifest { .. }
             | E::TooManyPods { .. }
             | E::AgentConfigConflict { .. }
             | E::AgentNamespaceMissing { .. } => Some(FailureClass::Rejected),

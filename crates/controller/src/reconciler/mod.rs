@@ -58,8 +58,9 @@ struct Scope<'a> {
     /// The object that the decision is made from, or the result of the last write to it in this reconcile. Every write to it
     /// carries its `resourceVersion`, so a concurrent edit wins.
     object: StoredObject,
-    /// The inline specs of `object`, if a write in this reconcile returned them.
+    /// The inline specs of `object`, if a write in this reconcile returned them and it creates the children.
     inline_specs: Option<InlineSpecs>,
+    creates_children: bool,
     requested: RequestedState,
     spec: Result<ValidSpec, SpecErrors>,
     observed: Observed,
@@ -139,6 +140,7 @@ async fn try_reconcile<'a>(
         requested: object.requested(),
         object: StoredObject::clone(&object),
         inline_specs: None,
+        creates_children: false,
         spec,
         observed,
         now,
@@ -149,6 +151,7 @@ async fn try_reconcile<'a>(
     });
     // Pure, except for the reads that it requests.
     let plan = plan.insert(decide_with_reads(scope).await?);
+    scope.creates_children = plan.steps.contains(&Step::CreateChildren);
     debug!(?plan, "Decided");
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
         return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));

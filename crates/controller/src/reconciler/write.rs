@@ -1,8 +1,12 @@
 //! Sending writes: permits, shutdown, preconditions, and what becomes of the response.
 
 use fivespot_api::keys;
-use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
-use kube::{Api, ResourceExt as _};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Scope;
@@ -71,6 +75,36 @@ impl Scope<'_> {
         self.write(operation, request).await
     }
 
+    /// Creates an object from its manifest. Of the response only `K` is decoded.
+    pub(super) async fn create<K: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        resource: &ApiResource,
+        manifest: String,
+    ) -> Result<K, ReconcileError> {
+        let request = self.requests(resource).create(&post_params(), manifest.into_bytes());
+        let request = request.map_err(kube::Error::BuildRequest);
+        self.write(operation, async { self.context.client.request(request?).await }).await
+    }
+
+    /// Deletes the object with this uid, not one that replaced it. Returns the object if finalizers keep it. Of the response
+    /// only `K` is decoded.
+    pub(super) async fn delete<K: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        resource: &ApiResource,
+        (name, uid): (&str, &str),
+    ) -> Result<Option<K>, ReconcileError> {
+        let request = self.requests(resource).delete(name, &delete_uid(uid)).map_err(kube::Error::BuildRequest);
+        let response: Deletion<K> =
+            self.write(operation, async { self.context.client.request(request?).await }).await?;
+        Ok(response.0)
+    }
+
+    fn requests(&self, resource: &ApiResource) -> Request {
+        Request::new(DynamicObject::url_path(resource, Some(&self.key.namespace)))
+    }
+
     pub(super) fn with_resource_version(&self, mut patch: Value) -> Value {
         patch["metadata"]["resourceVersion"] = json!(self.object.resource_version());
         patch
@@ -109,11 +143,30 @@ impl Scope<'_> {
         };
         self.context.count_phase(&event);
         self.object = stored;
-        self.inline_specs = inline_specs;
+        self.inline_specs = inline_specs.filter(|_| self.creates_children);
     }
 
     pub(super) fn api(&self) -> Api<ReceivedObject> {
         Api::namespaced(self.context.client.clone(), &self.key.namespace)
+    }
+}
+
+/// The response to a deletion: the object, or a status if it no longer exists. Decoded by itself, because tenants can nest the
+/// fields that the controller does not read as deep as the API server accepts.
+struct Deletion<K>(Option<K>);
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Deletion<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Kind {
+            kind: String,
+        }
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let Kind { kind } = serde_json::from_str(json.get()).map_err(de::Error::custom)?;
+        if kind == "Status" {
+            return Ok(Deletion(None));
+        }
+        serde_json::from_str(json.get()).map(|object| Deletion(Some(object))).map_err(de::Error::custom)
     }
 }
 
@@ -134,4 +187,24 @@ pub(super) fn patch_params() -> PatchParams {
 /// Whether a write removed the last finalizer of an object that is being deleted.
 fn is_deleted(object: &StoredObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && object.finalizers().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IgnoredAny;
+
+    use super::*;
+    use crate::capi::Machine;
+
+    #[test]
+    fn response_to_deletion_is_object_or_status() {
+        let deep = format!("{}{}", r#"{"f:a":"#.repeat(500) + "{}", "}".repeat(500));
+        let metadata = format!(r#"{{"name":"desk","uid":"u1","managedFields":[{{"fieldsV1":{deep}}}]}}"#);
+        let object = format!(r#"{{"kind":"Machine","apiVersion":"cluster.x-k8s.io/v1beta2","metadata":{metadata}}}"#);
+        let machine: Deletion<Machine> = serde_json::from_str(&object).unwrap();
+        assert_eq!(machine.0.unwrap().uid().as_deref(), Some("u1"));
+        assert!(serde_json::from_str::<Deletion<IgnoredAny>>(&object).unwrap().0.is_some());
+        let status = r#"{"kind":"Status","apiVersion":"v1","status":"Success","details":{"uid":"u1"}}"#;
+        assert!(serde_json::from_str::<Deletion<Machine>>(status).unwrap().0.is_none());
+    }
 }

@@ -6,12 +6,11 @@ use fivespot_testbed::provider::{Behaviour, Step};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::SERIAL;
 use crate::fixtures::{
     CONTROLLER_USER, Children, Controller, TestMachine, cluster_resource, condition, condition_message,
     namespace_with_cluster, scheduled_machine, testbed, wait_for,
 };
-use crate::raw;
+use crate::{raw, serial};
 
 /// `serde_json` gives up at 128 levels, the API server at 10,000.
 const DEEP: usize = 140;
@@ -34,7 +33,7 @@ async fn never_join(ns: &TestNamespace) {
 
 #[tokio::test]
 async fn deep_inline_spec_stops_no_other_object() {
-    let _serial = SERIAL.lock().await;
+    let _serial = serial().await;
     let testbed = testbed().await;
     let (tenant, other) = (namespace_with_cluster("deep").await, namespace_with_cluster("other").await);
     never_join(&other).await;
@@ -66,7 +65,7 @@ async fn deep_inline_spec_stops_no_other_object() {
 
 #[tokio::test]
 async fn deep_inline_spec_is_reported_and_does_not_block_removal() {
-    let _serial = SERIAL.lock().await;
+    let _serial = serial().await;
     let ns = namespace_with_cluster("deep-removal").await;
     never_join(&ns).await;
     let _controller = Controller::start_with_args(testbed().await, &[]).await;
@@ -99,7 +98,7 @@ async fn deep_inline_spec_is_reported_and_does_not_block_removal() {
 /// The condition disappears, and a machine is created, once the spec is corrected.
 #[tokio::test]
 async fn corrected_inline_spec_clears_stalled() {
-    let _serial = SERIAL.lock().await;
+    let _serial = serial().await;
     let ns = namespace_with_cluster("deep-corrected").await;
     never_join(&ns).await;
     let _controller = Controller::start_with_args(testbed().await, &[]).await;
@@ -126,7 +125,7 @@ const BAD_DATE: &str = "2026-01-01T00:00:00+99:99";
 
 #[tokio::test]
 async fn undecodable_status_is_repaired_once() {
-    let _serial = SERIAL.lock().await;
+    let _serial = serial().await;
     let testbed = testbed().await;
     let ns = namespace_with_cluster("bad-status").await;
     never_join(&ns).await;
@@ -161,7 +160,7 @@ async fn undecodable_status_is_repaired_once() {
 /// Machines and Clusters are written by tenants too, and watched by the same controller.
 #[tokio::test]
 async fn undecodable_machine_or_cluster_stops_no_other_object() {
-    let _serial = SERIAL.lock().await;
+    let _serial = serial().await;
     let testbed = testbed().await;
     let (tenant, other) = (namespace_with_cluster("bad-capi").await, namespace_with_cluster("other-capi").await);
     never_join(&other).await;

@@ -27,9 +27,13 @@ fn path(ns: &TestNamespace, rest: &str) -> String {
 }
 
 pub(crate) async fn create(ns: &TestNamespace, manifest: &Value) {
+    try_create(ns, manifest).await.unwrap();
+}
+
+pub(crate) async fn try_create(ns: &TestNamespace, manifest: &Value) -> Result<(), String> {
     let request = http::Request::post(path(ns, "")).header("content-type", "application/json");
     let request = request.body(serde_json::to_vec(manifest).unwrap()).unwrap();
-    ns.client.request_text(request).await.unwrap();
+    ns.client.request_text(request).await.map(drop).map_err(|error| error.to_string())
 }
 
 /// Applies a JSON merge patch. `name` may end in `/status`.

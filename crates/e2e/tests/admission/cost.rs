@@ -112,6 +112,9 @@ async fn largest_invalid_objects_are_rejected_for_their_violation() {
         ),
         ("/spec/machineTemplate/annotations", json!({ long_prefix: "" }), rules::TEMPLATE_FORMAT),
         ("/spec/machineTemplate/annotations", json!({ "k".repeat(1_000_000): "" }), rules::TEMPLATE_FORMAT),
+        ("/spec/bootstrapSpec/spec", json!({ "a": "x".repeat(1_000_000) }), rules::BOOTSTRAP.size),
+        ("/spec/infrastructureSpec/spec", nested(1000), rules::INFRASTRUCTURE.shape),
+        ("/spec/infrastructureSpec/spec", json!({ "a": vec![0; 500_000] }), rules::INFRASTRUCTURE.shape),
         ("/spec/nodeTaints/31/key", json!("-".repeat(253)), rules::TAINT_KEY_FORMAT),
         ("/spec/nodeTaints/31/key", json!(key(253, 30)), rules::TAINT_UNIQUE),
     ];
@@ -124,6 +127,39 @@ async fn largest_invalid_objects_are_rejected_for_their_violation() {
     let mut manifest = largest_cron();
     manifest["spec"]["schedule"]["cron"] = "*".repeat(256).into();
     dry_run(&test, &manifest).await.rejected_for(rules::CRON_FORMAT, "a long cron");
+    test.close().await;
+}
+
+/// A value of this many levels.
+fn nested(levels: usize) -> Value {
+    (1..levels).fold(json!({}), |inner, _| json!({ "a": inner }))
+}
+
+/// Inline specs of exactly 64 KiB that consist of as many values as possible. What is larger may be rejected for its cost.
+#[tokio::test]
+async fn inline_specs_of_the_costliest_shapes_are_accepted() {
+    let test = env().await.testbed.namespace("costly inline specs").await;
+    let lists = |count: usize, item: Value| json!(vec![vec![item; 1000]; count]);
+    let fields: Map<String, Value> = (0..1000).map(|index| (format!("{index:x}"), json!(0))).collect();
+    let shapes = [
+        ("numbers", json!({ "a": lists(32, json!(0)), "b": vec![0; 700] })),
+        ("lists", json!({ "a": lists(21, json!([])), "b": vec![json!([]); 800] })),
+        ("objects", json!({ "a": lists(9, json!({ "": 0 })), "b": vec![json!({ "": 0 }); 350] })),
+        ("fields", json!({ "a": vec![fields; 8], "b": vec![0; 600] })),
+        ("levels", json!({ "a": vec![nested(31); 357] })),
+    ];
+    for (name, spec) in shapes {
+        let size = spec.to_string().len();
+        assert!((63_000..=65_536).contains(&size), "{name} has {size} bytes");
+        let mut manifest = example("valid", "minimal").manifest;
+        manifest["metadata"]["name"] = name.into();
+        manifest["spec"]["bootstrapSpec"]["spec"] = spec.clone();
+        manifest["spec"]["infrastructureSpec"]["spec"] = spec;
+        let stored = create(&test, &manifest).await.accepted(name);
+        let mut edited = manifest["spec"].clone();
+        edited["bootstrapSpec"]["spec"]["a"] = "edited".into();
+        dry_run_spec(&test, &stored, &edited).await.accepted(name);
+    }
     test.close().await;
 }
 

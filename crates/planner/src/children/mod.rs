@@ -8,6 +8,8 @@ mod machine;
 mod names;
 
 use fivespot_api::{ScheduledMachineSpec, keys};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use crate::observed::{DesiredChildren, Ref, Refs};
@@ -27,48 +29,63 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// The manifests of one machine, to be created in this order.
+/// The manifests of one machine as JSON, to be created in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Children {
-    pub bootstrap: Value,
-    pub infrastructure: Value,
+    pub bootstrap: String,
+    pub infrastructure: String,
     /// Refers to both.
-    pub machine: Value,
+    pub machine: String,
 }
 
-/// The specs of the provider objects. A [`ValidSpec`] has only their digests.
-#[derive(Clone, Debug, PartialEq)]
+/// The specs of the provider objects. A [`ValidSpec`] has only their digests. They are not parsed: a spec that is small as a
+/// text can be large as a value.
+#[derive(Clone, Debug)]
 pub struct InlineSpecs {
-    pub bootstrap: Map<String, Value>,
-    pub infrastructure: Map<String, Value>,
+    pub bootstrap: Box<RawValue>,
+    pub infrastructure: Box<RawValue>,
 }
 
-impl From<ScheduledMachineSpec> for InlineSpecs {
-    fn from(spec: ScheduledMachineSpec) -> Self {
-        InlineSpecs { bootstrap: spec.bootstrap_spec.spec, infrastructure: spec.infrastructure_spec.spec }
+impl From<&ScheduledMachineSpec> for InlineSpecs {
+    fn from(spec: &ScheduledMachineSpec) -> Self {
+        let text = |spec: &Map<String, Value>| to_raw_value(spec).expect("a JSON object has strings as keys");
+        InlineSpecs { bootstrap: text(&spec.bootstrap_spec.spec), infrastructure: text(&spec.infrastructure_spec.spec) }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a, S> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: Value,
+    spec: S,
+}
+
+impl<S: Serialize> Manifest<'_, S> {
+    fn json(&self) -> String {
+        serde_json::to_string(self).expect("a manifest has strings as keys")
     }
 }
 
 /// Builds the manifests, the Machine in the API version that the cluster serves.
 pub fn build(owner: Owner<'_>, spec: &ValidSpec, inline: &InlineSpecs, version: MachineVersion) -> Children {
     let names = ChildNames::of(owner.name);
-    let provider_object = |object: &ProviderObject, inline: &Map<String, Value>, name: &str| {
-        json!({
-            "apiVersion": format!("{}/{}", object.group, object.version),
-            "kind": object.kind,
-            "metadata": metadata(owner, spec, name),
-            "spec": inline,
-        })
+    let provider_object = |object: &ProviderObject, spec_text: &RawValue, name: &str| {
+        let api_version = format!("{}/{}", object.group, object.version);
+        let metadata = metadata(owner, spec, name);
+        Manifest { api_version: &api_version, kind: &object.kind, metadata, spec: spec_text }.json()
+    };
+    let machine = Manifest {
+        api_version: &version.api_version(),
+        kind: "Machine",
+        metadata: machine_metadata(owner, spec, &names.machine),
+        spec: machine::spec(spec, &names, version),
     };
     Children {
         bootstrap: provider_object(&spec.bootstrap, &inline.bootstrap, &names.bootstrap),
         infrastructure: provider_object(&spec.infrastructure, &inline.infrastructure, &names.infrastructure),
-        machine: json!({
-            "apiVersion": version.api_version(),
-            "kind": "Machine",
-            "metadata": machine_metadata(owner, spec, &names.machine),
-            "spec": machine::spec(spec, &names, version),
-        }),
+        machine: machine.json(),
     }
 }
 

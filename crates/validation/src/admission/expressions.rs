@@ -3,6 +3,7 @@
 use fivespot_api::keys;
 
 use super::rule::Rule;
+use crate::inline_spec::{MAX_DEPTH, MAX_ENTRIES, MAX_SIZE};
 use crate::patterns;
 use crate::rules::{self, DurationRules, InlineRules};
 
@@ -114,7 +115,45 @@ fn inline_object(object: &str, messages: &InlineRules) -> Vec<Rule> {
         ),
         Rule::new(messages.namespace, format!("{namespace} == '' || {namespace} == request.namespace")),
         Rule::new(messages.provider_id, format!("!{}.hasValue()", field("ProviderID"))),
+        Rule::new(messages.shape, has_allowed_shape(MAX_DEPTH, &field("Spec"))),
+        // The outermost value has no comma.
+        Rule::new(messages.size, format!("{} <= {}", size_with_comma(MAX_DEPTH, &field("Spec")), MAX_SIZE + 1)),
     ]
+}
+
+/// The values in an object or a list that is not too long. CEL has no recursion, so the expressions below contain this once
+/// for each level.
+fn children(value: &str) -> String {
+    format!("({} ? [] : type({value}) == map ? {value}.map(k, {value}[k]) : {value})", has_no_children(value))
+}
+
+/// The time in which an expression is evaluated grows with the square of the length of a list, and its cost does not, so
+/// that a list which is too long must not be evaluated.
+fn has_no_children(value: &str) -> String {
+    format!("((type({value}) != map && type({value}) != list) || size({value}) > {MAX_ENTRIES})")
+}
+
+/// Whether a value has at most so many levels, of which it is the first, and no list or object that is too long.
+fn has_allowed_shape(levels: usize, value: &str) -> String {
+    if levels == 0 {
+        return format!("type({value}) != map && type({value}) != list");
+    }
+    let child = format!("v{levels}");
+    let is_short = format!("((type({value}) != map && type({value}) != list) || size({value}) <= {MAX_ENTRIES})");
+    format!("({is_short} && {}.all({child}, {}))", children(value), has_allowed_shape(levels - 1, &child))
+}
+
+/// Size of a value in JSON, with the comma after it: `size_in_policy` of [`crate::inline_spec`].
+fn size_with_comma(levels: usize, value: &str) -> String {
+    let own = format!(
+        "(type({value}) == string ? size({value}) + 3 : \
+         type({value}) != map || size({value}) > {MAX_ENTRIES} ? 2 : {value}.map(k, size(k) + 3).sum() + 2)"
+    );
+    if levels == 0 {
+        return own;
+    }
+    let child = format!("v{levels}");
+    format!("{}.map({child}, {}).sum() + {own}", children(value), size_with_comma(levels - 1, &child))
 }
 
 /// The longest valid key: a prefix of 253 characters, a slash and a name of 63.

@@ -40,6 +40,7 @@ impl SpecField {
             "spec.bootstrapSpec.spec.providerID",
             "dyn(object.spec.bootstrapSpec.spec).?providerID",
         ),
+        SpecField::new("bootstrapSpec", "spec.bootstrapSpec.spec", "dyn(object.spec.bootstrapSpec.spec)"),
         SpecField::new(
             "infrastructureApiVersion",
             "spec.infrastructureSpec.apiVersion",
@@ -55,6 +56,11 @@ impl SpecField {
             "infrastructureProviderID",
             "spec.infrastructureSpec.spec.providerID",
             "dyn(object.spec.infrastructureSpec.spec).?providerID",
+        ),
+        SpecField::new(
+            "infrastructureSpec",
+            "spec.infrastructureSpec.spec",
+            "dyn(object.spec.infrastructureSpec.spec)",
         ),
         SpecField::new("labels", "spec.machineTemplate.labels", "object.spec.?machineTemplate.?labels.orValue({})"),
         SpecField::new(

@@ -3,7 +3,7 @@
 use fivespot_api::InlineObject;
 
 use super::ErrorList;
-use crate::inline_spec::{Digest, InlineSpecSummary, MAX_DEPTH, MAX_SIZE};
+use crate::inline_spec::{Digest, InlineSpecSummary, MAX_DEPTH, MAX_ENTRIES, MAX_SIZE};
 use crate::rules::InlineRules;
 
 /// A bootstrap or infrastructure object of an allowed group and kind.
@@ -48,11 +48,17 @@ pub(super) fn check(
     if spec.sets_provider_id {
         errors.add(field("spec.providerID"), rules.provider_id, None);
     }
-    if spec.size > MAX_SIZE {
-        errors.add_for_controller(field("spec"), rules.size, format!("found {} bytes", spec.size));
-    }
     if spec.depth > MAX_DEPTH {
-        errors.add_for_controller(field("spec"), rules.depth, format!("found {} levels", spec.depth));
+        errors.add(field("spec"), rules.shape, Some(format!("found {} levels", spec.depth)));
+    } else if spec.entries > MAX_ENTRIES {
+        errors.add(field("spec"), rules.shape, Some(format!("found {} entries", spec.entries)));
+    } else if spec.size > MAX_SIZE {
+        let size = format!("found {} bytes", spec.size);
+        if spec.size_in_policy > MAX_SIZE {
+            errors.add(field("spec"), rules.size, Some(size));
+        } else {
+            errors.add_for_controller(field("spec"), rules.size, size);
+        }
     }
 
     let (group, version) = parts.filter(|_| errors.none_since(checkpoint))?;

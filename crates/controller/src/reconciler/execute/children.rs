@@ -4,15 +4,13 @@ use fivespot_planner::children::{self, Owner};
 use fivespot_planner::observed::Ref;
 use fivespot_planner::plan::Role;
 use fivespot_planner::status::CreatedMachine;
-use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt as _};
-use serde_json::Value;
+use serde::de::IgnoredAny;
 use tracing::{debug, info};
 
 use crate::capi::{Child, Machine, ProviderObjectMeta};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
-use crate::reconciler::write::{delete_uid, post_params};
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {
@@ -32,20 +30,19 @@ impl Scope<'_> {
         // Nothing is created unless both kinds are served.
         self.context.kinds.resolve(&refs.bootstrap).await?;
         self.context.kinds.resolve(&refs.infrastructure).await?;
-        self.outcome.bootstrap_uid = Some(self.create_provider_object(&refs.bootstrap, &children.bootstrap).await?);
+        self.outcome.bootstrap_uid = Some(self.create_provider_object(&refs.bootstrap, children.bootstrap).await?);
         self.outcome.infrastructure_uid =
-            Some(self.create_provider_object(&refs.infrastructure, &children.infrastructure).await?);
-        self.outcome.machine = Some(self.create_machine(&children.machine).await?);
+            Some(self.create_provider_object(&refs.infrastructure, children.infrastructure).await?);
+        self.outcome.machine = Some(self.create_machine(&desired.machine, children.machine).await?);
         Ok(())
     }
 
-    async fn create_provider_object(&self, reference: &Ref, manifest: &Value) -> Result<String, ReconcileError> {
+    async fn create_provider_object(&self, reference: &Ref, manifest: String) -> Result<String, ReconcileError> {
         let resource = self.context.kinds.resolve(reference).await?;
-        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &resource);
         let name = format!("{} {}", reference.kind, reference.name);
-        let operation = Operation::new("create", &name);
-        let object = parse(&operation, manifest)?;
-        match self.write(operation, api.create(&post_params(), &object)).await {
+        let created: Result<ProviderObjectMeta, _> =
+            self.create(Operation::new("create", &name), &resource, manifest).await;
+        match created {
             Ok(created) => {
                 debug!(kind = reference.kind, name = reference.name, "Created provider object");
                 Ok(created.uid().unwrap_or_default())
@@ -66,18 +63,12 @@ impl Scope<'_> {
         }
     }
 
-    async fn create_machine(&self, manifest: &Value) -> Result<CreatedMachine, ReconcileError> {
-        let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
+    async fn create_machine(&self, name: &str, manifest: String) -> Result<CreatedMachine, ReconcileError> {
         let operation = Operation::new("create", format!("Machine {name}"));
-        // `Machine` has only the fields that the controller reads, so the whole manifest is sent as a dynamic object.
-        let resource: &ApiResource = &self.context.served.machines;
-        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, resource);
-        let object = parse(&operation, manifest)?;
-        let machine: Machine = match self.write(operation.clone(), api.create(&post_params(), &object)).await {
+        let machine: Machine = match self.create(operation, &self.context.served.machines, manifest).await {
             Ok(created) => {
                 info!(machine = name, "Created Machine");
-                let parsed = created.try_parse();
-                parsed.map_err(|source| ReconcileError::InvalidResponse { operation, source: source.into() })?
+                created
             }
             Err(error) if error.request().is_some_and(RequestError::is_already_exists) => {
                 self.use_existing(format!("Machine {name}"), self.machines().get(name)).await?
@@ -117,9 +108,8 @@ impl Scope<'_> {
             Role::Infrastructure => &refs.infrastructure,
         };
         let resource = self.context.kinds.resolve_any_version(reference).await?;
-        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &resource);
         let operation = Operation::new("delete", format!("{} {}", reference.kind, reference.name));
-        match self.write(operation, api.delete(&reference.name, &delete_uid(uid))).await {
+        match self.delete::<IgnoredAny>(operation, &resource, (&reference.name, uid)).await {
             Ok(_) => {
                 info!(kind = reference.kind, name = reference.name, "Deleted provider object");
                 Ok(())
@@ -128,9 +118,4 @@ impl Scope<'_> {
             Err(error) => Err(error),
         }
     }
-}
-
-fn parse(operation: &Operation, manifest: &Value) -> Result<DynamicObject, ReconcileError> {
-    serde_json::from_value(manifest.clone())
-        .map_err(|source| ReconcileError::InvalidManifest { operation: operation.clone(), source: source.into() })
 }

@@ -10,7 +10,7 @@ use tracing::{debug, info};
 use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
-use crate::reconciler::write::{delete_uid, patch_params};
+use crate::reconciler::write::patch_params;
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {
@@ -57,9 +57,9 @@ impl Scope<'_> {
     pub(super) async fn delete_machine(&self, uid: &str) -> Result<(), ReconcileError> {
         let name = ChildNames::of(&self.key.name).machine;
         let operation = Operation::new("delete", format!("Machine {name}"));
-        match self.write(operation, self.machines().delete(&name, &delete_uid(uid))).await {
-            Ok(response) => {
-                if let Some(machine) = response.left() {
+        match self.delete(operation, &self.context.served.machines, (&name, uid)).await {
+            Ok(machine) => {
+                if let Some(machine) = machine {
                     self.context.machines.apply_write_response(machine);
                 }
                 info!(machine = name, "Deleted Machine");
