@@ -56,7 +56,13 @@ fn valid_edits() -> Vec<Value> {
 async fn valid_edit_of_one_field_is_accepted_despite_other_violations() {
     let test = env().await.old_objects(Purpose::DryRun);
     for old in stored_before() {
-        for edit in valid_edits() {
+        // A merge into a spec that is too deep or too large leaves it so.
+        let is_merged_into_violation = |edit: &Value| {
+            ["bootstrap", "infrastructure"].iter().any(|object| {
+                old.name.starts_with(&format!("{object}-spec-")) && edit[format!("{object}Spec")]["spec"].is_object()
+            })
+        };
+        for edit in valid_edits().into_iter().filter(|edit| !is_merged_into_violation(edit)) {
             let what = format!("{}: {edit}", old.name);
             let response = merge(&test, &old.name, "?dryRun=All", &json!({ "spec": edit })).await;
             assert_eq!(response.warnings, Vec::<String>::new(), "{what}");
