@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fivespot_api::keys;
 use fivespot_planner::children::MachineVersion;
 use fivespot_planner::observed::Exclusions;
+use fivespot_validation::names::is_dns_subdomain;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
@@ -187,7 +188,7 @@ pub(crate) trait Child: Resource {
 pub(crate) struct Ownership {
     /// Uids of ScheduledMachines, from ownerReferences and from the annotation.
     uids: Vec<Box<str>>,
-    /// Kind and uid of the owner that is the controller.
+    /// Kind and uid of the owner that is the controller; empty if they are longer than any of a Machine.
     controller: Option<(Box<str>, Box<str>)>,
     pub(crate) fingerprint: Option<String>,
 }
@@ -216,16 +217,16 @@ struct ChildMetadata {
     exclusions: Exclusions,
 }
 
-/// A longer uid or hash is none that the controller wrote.
-const MAX_ANNOTATION_LEN: usize = 256;
+/// A longer kind, uid or hash is none that matters. The API server limits neither those of owners nor annotations.
+const MAX_OWNERSHIP_LEN: usize = 256;
 /// A longer providerID identifies no Node.
 const MAX_PROVIDER_ID_LEN: usize = 1024;
-const MAX_NAME_LEN: usize = 253;
 /// ScheduledMachines among the owners that are kept.
 const MAX_OWNERS: usize = 16;
 
+/// The name of an object. Anything else could become part of a request path.
 fn name(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
-    fields.read(field).filter(|name: &String| !name.is_empty() && name.len() <= MAX_NAME_LEN)
+    fields.read(field).filter(|name: &String| is_dns_subdomain(name))
 }
 
 fn text(fields: &mut Fields<'_, '_>, field: &str) -> Option<String> {
@@ -242,14 +243,20 @@ fn metadata(json: Option<&RawValue>) -> ChildMetadata {
         node_drain: annotations.contains_key(EXCLUDE_NODE_DRAINING),
         volume_detach: annotations.contains_key(EXCLUDE_VOLUME_DETACH),
     };
-    let mut annotation = |key: &str| annotations.remove(key).filter(|it| it.len() <= MAX_ANNOTATION_LEN);
+    let is_bounded = |text: &str| text.len() <= MAX_OWNERSHIP_LEN;
+    let mut annotation = |key: &str| annotations.remove(key).filter(|it| is_bounded(it));
     let owners: Vec<OwnerReference> = fields.read("ownerReferences").unwrap_or_default();
     let controller = owners.iter().find(|it| it.controller == Some(true));
-    let scheduled_machines = owners.iter().filter(|it| it.kind == "ScheduledMachine").map(|it| it.uid.clone());
+    let is_scheduled_machine = |it: &&OwnerReference| it.kind == "ScheduledMachine" && is_bounded(&it.uid);
+    let scheduled_machines = owners.iter().filter(is_scheduled_machine).map(|it| it.uid.clone());
     let uids = annotation(keys::OWNER_UID_ANNOTATION).into_iter().chain(scheduled_machines.take(MAX_OWNERS));
     let ownership = Ownership {
         uids: uids.map(String::into_boxed_str).collect(),
-        controller: controller.map(|it| (it.kind.as_str().into(), it.uid.as_str().into())),
+        // A controller with a longer kind or uid stays one: it is not this ScheduledMachine.
+        controller: controller.map(|it| {
+            let bounded = |text: &str| if is_bounded(text) { text.into() } else { Box::default() };
+            (bounded(&it.kind), bounded(&it.uid))
+        }),
         fingerprint: annotation(keys::SPEC_HASH_ANNOTATION),
     };
     let deleted = fields.take("deletionTimestamp");
@@ -327,5 +334,51 @@ impl Child for Machine {
 impl Child for ProviderObjectMeta {
     fn ownership(&self) -> &Ownership {
         &self.ownership
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine(metadata: &Value, rest: &Value) -> Machine {
+        let mut json = json!({ "metadata": metadata });
+        json.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        Machine::decode(&json.to_string()).unwrap()
+    }
+
+    fn owner(kind: &str, uid: &str, controller: bool) -> Value {
+        json!({ "apiVersion": "x/v1", "kind": kind, "name": "a", "uid": uid, "controller": controller })
+    }
+
+    #[test]
+    fn owners_are_kept_in_bounded_length() {
+        let long = "a".repeat(1_000_000);
+        let ownership_of = |owners: Vec<Value>| machine(&json!({ "ownerReferences": owners }), &json!({})).ownership;
+        for (kind, uid) in [(long.as_str(), "u1"), ("MachineSet", &long), ("Machine", &long)] {
+            let ownership = ownership_of(vec![owner(kind, uid, true), owner("ScheduledMachine", "u2", false)]);
+            let (kind, uid) = ownership.controller.as_ref().expect("a controller with a long kind or uid stays one");
+            assert!(kind.len() <= MAX_OWNERSHIP_LEN && uid.len() <= MAX_OWNERSHIP_LEN);
+            assert!(ownership.is_owned_by("u2"));
+        }
+        let ownership = ownership_of(vec![owner("ScheduledMachine", &long, false)]);
+        assert!(ownership.uids.is_empty() && ownership.controller.is_none());
+        let ownership = ownership_of(vec![owner("Machine", "u1", true)]);
+        assert_eq!((ownership.controller_kind(), ownership.adopted_by().as_deref()), (Some("Machine"), Some("u1")));
+    }
+
+    #[test]
+    fn only_valid_names_are_kept() {
+        let names_of = |name: &str| {
+            let fields = json!({ "spec": { "clusterName": name }, "status": { "nodeRef": { "name": name } } });
+            let machine = machine(&json!({}), &fields);
+            (machine.spec.cluster_name, machine.status.node_name)
+        };
+        assert_eq!(names_of("desk-01.lab"), ("desk-01.lab".to_owned(), Some("desk-01.lab".to_owned())));
+        for invalid in ["desk-01/status", "../secrets", "a?watch=true", "", &"a".repeat(254)] {
+            assert_eq!(names_of(invalid), (String::new(), None), "{invalid}");
+        }
     }
 }
