@@ -23,6 +23,22 @@ pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_label(text)
 }
 
+/// A version of an API such as `v1` or `v1beta2`. Anything else could become part of a request path.
+pub fn is_version(text: &str) -> bool {
+    let is_number = |it: &str| !it.is_empty() && it.chars().all(|c| c.is_ascii_digit());
+    text.strip_prefix('v').is_some_and(|rest| {
+        ["alpha", "beta"]
+            .iter()
+            .find_map(|stage| rest.split_once(stage))
+            .map_or_else(|| is_number(rest), |(major, minor)| is_number(major) && is_number(minor))
+    })
+}
+
+/// A kind: a DNS label in which letters of either case are allowed.
+pub fn is_kind(text: &str) -> bool {
+    is_dns_label(&text.to_ascii_lowercase())
+}
+
 fn is_label(text: &str) -> bool {
     let ends = |at: Option<char>| at.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
@@ -48,6 +64,22 @@ fn is_name_part(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_and_kinds() {
+        for good in ["v1", "v1beta1", "v2alpha10"] {
+            assert!(is_version(good), "{good}");
+        }
+        for bad in ["", "1", "v", "vbeta1", "v1beta", "v1/clusterroles", "v1beta1/x", "v1gamma1"] {
+            assert!(!is_version(bad), "{bad}");
+        }
+        for good in ["RemoteMachine", "K0sWorkerConfig"] {
+            assert!(is_kind(good), "{good}");
+        }
+        for bad in ["", "Remote Machine", "a/b", "Ä", &"A".repeat(64)] {
+            assert!(!is_kind(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn prefix_belongs_to_its_domain_only() {

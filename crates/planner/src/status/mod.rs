@@ -7,6 +7,7 @@ mod transitions;
 
 use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, Stalled, bounded, set};
 use fivespot_api::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus, keys};
+use fivespot_validation::names::{is_dns_label, is_kind, is_version};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -233,11 +234,13 @@ fn with_best_effort_errors(
 }
 
 /// The provider objects that a status names, if they can be children of this object: a forged status must not make the
-/// controller read or delete any other object.
+/// controller read or delete any other object, and version and kind become part of requests.
 pub fn stored_refs(name: &str, status: &ScheduledMachineStatus) -> Option<Refs> {
     let read = |reference: &ObjectReference, expected: &str, groups: &[&str]| {
-        let group = reference.api_version.split_once('/').map(|(group, _)| group)?;
-        (reference.name == expected && groups.contains(&group)).then(|| Ref {
+        let (group, version) = reference.api_version.split_once('/')?;
+        let is_allowed =
+            groups.contains(&group) && (is_dns_label(version) && is_version(version)) && is_kind(&reference.kind);
+        (reference.name == expected && is_allowed).then(|| Ref {
             api_version: reference.api_version.clone(),
             kind: reference.kind.clone(),
             name: reference.name.clone(),

@@ -4,12 +4,12 @@
 use fivespot_api::{MachineFailure, Phase};
 use fivespot_planner::observed::{Absence, Child, Cluster, Cordon, Machine, MachineHealth, ManagedNode, Node, Pods};
 use fivespot_planner::plan::Step;
-use fivespot_planner::status::Purpose;
+use fivespot_planner::status::{Purpose, stored_refs};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use crate::fixtures::{Desk, deleting_machine, node, running_machine};
+use crate::fixtures::{Desk, NAME, deleting_machine, node, running_machine};
 use crate::messages::pods;
 
 const CLOSED: &str = "2026-11-16T17:00:00Z";
@@ -235,5 +235,37 @@ fn connecting_process_keeps_what_another_has_reported() {
             desk.reconcile();
             assert_eq!(desk.status(), reported, "{flow}");
         }
+    }
+}
+
+/// Version and kind of a stored reference become part of request paths.
+#[test]
+fn forged_version_or_kind_makes_no_reference() {
+    let refs = |version: &str, kind: &str| {
+        let reference = |group: &str, child: &str| {
+            json!({
+                "apiVersion": format!("{group}.cluster.x-k8s.io/{version}"),
+                "kind": kind,
+                "name": format!("{NAME}-{child}"),
+                "namespace": "team",
+            })
+        };
+        let status = json!({
+            "bootstrapRef": reference("bootstrap", "bootstrap"),
+            "infrastructureRef": reference("infrastructure", "infra"),
+        });
+        stored_refs(NAME, &serde_json::from_value(status).unwrap())
+    };
+    assert!(refs("v1beta1", "RemoteMachine").is_some());
+    let long = "1".repeat(60_000);
+    for (version, kind) in [
+        ("v1beta1/namespaces/victim/remotemachines/desk-01-infra", "RemoteMachine"),
+        ("v1?watch=true", "RemoteMachine"),
+        ("", "RemoteMachine"),
+        (&format!("v{long}"), "RemoteMachine"),
+        ("v1beta1", "remote/machine"),
+        ("v1beta1", &long),
+    ] {
+        assert_eq!(refs(version, kind), None, "{version:.60} {kind:.60}");
     }
 }

@@ -4,6 +4,7 @@ use fivespot_api::InlineObject;
 
 use super::ErrorList;
 use crate::inline_spec::{Digest, InlineSpecSummary, MAX_DEPTH, MAX_ENTRIES, MAX_SIZE};
+use crate::names::is_version;
 use crate::rules::InlineRules;
 
 /// A bootstrap or infrastructure object of an allowed group and kind.
@@ -73,30 +74,4 @@ pub(super) fn check(
 /// Whether objects of the kind are shared between machines or contain credentials.
 fn is_forbidden_kind(kind: &str) -> bool {
     ["Template", "Cluster", "Identity"].iter().any(|suffix| kind.ends_with(suffix)) || kind == "JoinTokenRequest"
-}
-
-/// Whether the text is a version such as `v1` or `v1beta2`. Anything else could become part of a request path.
-fn is_version(text: &str) -> bool {
-    let is_number = |it: &str| !it.is_empty() && it.chars().all(|c| c.is_ascii_digit());
-    text.strip_prefix('v').is_some_and(|rest| {
-        ["alpha", "beta"]
-            .iter()
-            .find_map(|stage| rest.split_once(stage))
-            .map_or_else(|| is_number(rest), |(major, minor)| is_number(major) && is_number(minor))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions() {
-        for good in ["v1", "v1beta1", "v2alpha10"] {
-            assert!(is_version(good), "{good}");
-        }
-        for bad in ["", "1", "v", "vbeta1", "v1beta", "v1/clusterroles", "v1beta1/x", "v1gamma1"] {
-            assert!(!is_version(bad), "{bad}");
-        }
-    }
 }
