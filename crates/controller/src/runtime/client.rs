@@ -156,8 +156,23 @@ fn code(status: StatusCode) -> String {
     if status.canonical_reason().is_some() { status.as_u16().to_string() } else { "other".to_owned() }
 }
 
-/// Plural and subresource of a path: few label values, whatever the objects are called.
-fn resource(path: &str) -> String {
+/// The resources that requests are counted by, with their subresources.
+const RESOURCES: [&str; 10] = [
+    "clusters",
+    "configmaps",
+    "events",
+    "machines",
+    "nodes",
+    "pods",
+    "pods/eviction",
+    "scheduledmachines",
+    "scheduledmachines/status",
+    "secrets",
+];
+
+/// Plural and subresource of a path. Only known ones become a label value: provider kinds are `other`, and parts of a path
+/// can come from a tenant.
+fn resource(path: &str) -> &'static str {
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     // /api/v1/… and /apis/<group>/<version>/…
     let prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
@@ -165,10 +180,11 @@ fn resource(path: &str) -> String {
     if parts.first() == Some(&"namespaces") && parts.len() > 2 {
         parts.drain(..2);
     }
+    let known = |name: &str| RESOURCES.into_iter().find(|it| *it == name).unwrap_or("other");
     match parts.as_slice() {
-        [] => "discovery".to_owned(),
-        [plural] | [plural, _] => (*plural).to_owned(),
-        [plural, _, subresource, ..] => format!("{plural}/{subresource}"),
+        [] => "discovery",
+        [plural] | [plural, _] => known(plural),
+        [plural, _, subresource, ..] => known(&format!("{plural}/{subresource}")),
     }
 }
 
@@ -186,6 +202,11 @@ mod tests {
             ("/apis/cluster.x-k8s.io/v1beta2/namespaces/a/machines/m", "machines"),
             ("/apis/5spot.finos.org/v1alpha1/namespaces/a/scheduledmachines/m/status", "scheduledmachines/status"),
             ("/apis/cluster.x-k8s.io/v1beta2", "discovery"),
+            ("/apis", "discovery"),
+            ("/apis/infrastructure.cluster.x-k8s.io/v1beta1/namespaces/a/remotemachines/m", "other"),
+            ("/apis/infrastructure.cluster.x-k8s.io/v1/a/b/forged", "other"),
+            ("/api/v1/nodes/x/forged", "other"),
+            ("/api/v1/namespaces/a/secrets/b/forged", "other"),
         ] {
             assert_eq!(resource(path), expected, "{path}");
         }

@@ -73,7 +73,7 @@ struct KindLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
     verb: &'static str,
-    resource: String,
+    resource: &'static str,
     code: String,
 }
 
@@ -214,7 +214,7 @@ impl Metrics {
         self.evictions.get_or_create(&ResultLabels { result }).inc();
     }
 
-    pub(crate) fn record_request(&self, verb: &'static str, resource: String, code: String) {
+    pub(crate) fn record_request(&self, verb: &'static str, resource: &'static str, code: String) {
         self.requests.get_or_create(&RequestLabels { verb, resource, code }).inc();
     }
 
