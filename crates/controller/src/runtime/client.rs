@@ -190,6 +190,8 @@ fn resource(path: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tower::ServiceExt as _;
+
     use super::*;
 
     #[test]
@@ -210,6 +212,22 @@ mod tests {
         ] {
             assert_eq!(resource(path), expected, "{path}");
         }
+    }
+
+    /// The options of a real socket: whatever sets them, a dead connection is closed within 30 s.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn dead_connection_is_noticed_within_30_seconds() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let connection = tcp().oneshot(url).await.unwrap();
+        let socket = socket2::SockRef::from(connection.inner());
+        assert!(socket.keepalive().unwrap());
+        let probes = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        let idle = socket.tcp_keepalive_time().unwrap() + probes;
+        assert!(idle <= Duration::from_secs(30), "a connection on which nothing is sent: {idle:?}");
+        let unacknowledged = socket.tcp_user_timeout().unwrap().expect("a timeout of sent data");
+        assert!(unacknowledged <= Duration::from_secs(30), "{unacknowledged:?}");
     }
 
     #[test]
