@@ -5,7 +5,8 @@
 //! tenant's reclaim. Fair means that the namespace with the fewest permits goes next, then the one that got its last permit
 //! longest ago.
 //!
-//! While an urgent object is reconciled, other writes use few permits, so that the API server is not busy with them.
+//! While an urgent object is reconciled, other writes use few permits, so that the API server is not busy with them. Some
+//! permits are always left for urgent writes: others may last long, for example in a webhook that does not respond.
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,8 @@ use crate::runtime::workqueue::Key;
 
 /// The share of all permits that other writes may use while an urgent object is reconciled.
 const ORDINARY_SHARE: usize = 8;
+/// The share of all permits that only urgent writes use. A single permit is for all.
+const RESERVED_SHARE: usize = 8;
 /// The share of all permits that the urgent writes of one namespace may use.
 const URGENT_NAMESPACE_SHARE: usize = 2;
 
@@ -125,7 +128,8 @@ impl WritePermits {
     /// Whether a write that is less important than all others should wait.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state.lock();
-        state.in_flight >= state.total || !state.waiting.is_empty() || state.urgent.is_any_running()
+        let has_room = state.ordinary_in_flight < state.max_ordinary();
+        !has_room || !state.waiting.is_empty() || state.urgent.holds_others_back(Instant::now())
     }
 
     /// Grants free permits to the first writes in the queue.
@@ -260,7 +264,11 @@ impl State {
     }
 
     fn max_ordinary(&self) -> usize {
-        if self.urgent.holds_others_back(Instant::now()) { (self.total / ORDINARY_SHARE).max(1) } else { self.total }
+        if self.urgent.holds_others_back(Instant::now()) {
+            (self.total / ORDINARY_SHARE).max(1)
+        } else {
+            (self.total - (self.total / RESERVED_SHARE).max(1)).max(1)
+        }
     }
 
     fn drop_if_empty(&mut self, level: LevelKey) {

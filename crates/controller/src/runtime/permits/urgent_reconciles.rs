@@ -53,6 +53,7 @@ impl UrgentReconciles {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn is_any_running(&self) -> bool {
         self.namespaces.values().any(|budget| budget.running > 0)
     }
