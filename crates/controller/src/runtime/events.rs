@@ -35,6 +35,8 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
 /// How long an event waits until no other write waits, and how often it checks. It needs no permit, so it delays none.
 const MAX_WRITE_WAIT: Duration = Duration::from_secs(1);
+/// The same for an event that follows others: writes may be busy for long, for example with those of a tenant that hang.
+const MAX_WRITE_WAIT_IN_BURST: Duration = Duration::from_millis(50);
 const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
@@ -60,16 +62,18 @@ impl EventPublisher {
         let log_limit = Arc::new(OncePer::new(LOG_INTERVAL));
         let (events, log) = (Arc::clone(&queue), Arc::clone(&log_limit));
         let task = tokio::spawn(async move {
+            let mut max_wait = MAX_WRITE_WAIT;
             loop {
                 let QueuedEvent { event, _pending } = events.pop().await;
                 if events.is_empty() {
                     tokio::time::sleep(SETTLE_DELAY).await;
                 }
-                let deadline = Instant::now() + MAX_WRITE_WAIT;
+                let deadline = Instant::now() + max_wait;
                 while writes.is_busy() && Instant::now() < deadline {
                     tokio::time::sleep(WRITE_POLL_INTERVAL).await;
                 }
                 create(&client, &event, &log).await;
+                max_wait = if events.is_empty() { MAX_WRITE_WAIT } else { MAX_WRITE_WAIT_IN_BURST };
             }
         });
         let pending = TaskTracker::new();
@@ -156,8 +160,22 @@ mod tests {
     use fivespot_planner::events::Reason;
     use futures::FutureExt as _;
     use kube::Config;
+    use kube::client::Body;
 
     use super::*;
+    use crate::runtime::permits::Urgency;
+
+    fn publish(publisher: &EventPublisher, name: &str) {
+        let spec = serde_json::json!({
+            "schedule": { "cron": "* * * * *" },
+            "clusterName": "edge",
+            "bootstrapSpec": { "apiVersion": "a/v1", "kind": "A", "spec": {} },
+            "infrastructureSpec": { "apiVersion": "b/v1", "kind": "B", "spec": {} },
+        });
+        let object = ScheduledMachine::new(name, serde_json::from_value(spec).unwrap());
+        let event = Event::new(Reason::MachineCreated, "Created Machine desk-01-machine");
+        publisher.publish(&object, &event, Timestamp::UNIX_EPOCH);
+    }
 
     #[tokio::test]
     async fn flush_waits_until_no_event_is_pending() {
@@ -166,17 +184,26 @@ mod tests {
         let client = Client::try_from(config).unwrap();
         let publisher = EventPublisher::start(client, "test".to_owned(), WritePermits::new(1));
         assert!(publisher.flush().now_or_never().is_some());
-        let spec = serde_json::json!({
-            "schedule": { "cron": "* * * * *" },
-            "clusterName": "edge",
-            "bootstrapSpec": { "apiVersion": "a/v1", "kind": "A", "spec": {} },
-            "infrastructureSpec": { "apiVersion": "b/v1", "kind": "B", "spec": {} },
-        });
-        let object = ScheduledMachine::new("desk-01", serde_json::from_value(spec).unwrap());
-        let event = Event::new(Reason::MachineCreated, "Created Machine desk-01-machine");
-        publisher.publish(&object, &event, Timestamp::UNIX_EPOCH);
+        publish(&publisher, "desk-01");
         assert!(publisher.flush().now_or_never().is_none());
         // The connection is refused, so the event is dropped.
         publisher.flush().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_writes_delay_a_burst_of_events_once() {
+        let service = tower::service_fn(async |_: http::Request<Body>| {
+            Ok::<_, tower::BoxError>(http::Response::new(Body::from(b"{\"metadata\":{},\"eventTime\":null}".to_vec())))
+        });
+        let writes = WritePermits::new(1);
+        let key = Key { namespace: "other".to_owned(), name: "desk".to_owned() };
+        let _hanging = writes.acquire(&key, Urgency::Ordinary, 50).await;
+        let publisher = EventPublisher::start(Client::new(service, "default"), "test".to_owned(), Arc::clone(&writes));
+        for number in 0..100 {
+            publish(&publisher, &format!("desk-{number}"));
+        }
+        assert!(writes.is_busy());
+        let published = tokio::time::timeout(Duration::from_secs(10), publisher.flush()).await;
+        assert!(published.is_ok(), "each event waits for the writes that hang");
     }
 }
