@@ -160,7 +160,7 @@ async fn try_reconcile<'a>(
     execute::execute(scope, &plan.steps).await?;
     let postponed = status::report(scope, plan, retry).await?;
     retry.succeeded();
-    Ok(Requeue::at(plan.wake_at.into_iter().chain(postponed).min(), scope.now))
+    Ok(Requeue::at(requeue_at(plan.wake_at, postponed, scope.now), scope.now))
 }
 
 /// Decides, and reads from API servers what the decision depends on.
@@ -229,7 +229,36 @@ fn attempted_steps(scope: &Scope<'_>, plan: Option<&Plan>) -> Vec<Step> {
     }
 }
 
+/// When to reconcile again after a plan. What is due now may depend on the report: it has to wait for one that is postponed.
+fn requeue_at(wake_at: Option<Timestamp>, postponed: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    match postponed {
+        Some(at) => Some(at.min(next_due(wake_at, now))),
+        None => wake_at,
+    }
+}
+
 /// When something else is due in the future. What is due now has just failed and backs off instead.
 fn next_due(at: Option<Timestamp>, now: Timestamp) -> Timestamp {
     at.filter(|at| *at > now).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn postponed_report_is_waited_for() {
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        let after = |seconds: i64| Some(now + SignedDuration::from_secs(seconds));
+        // Nothing else changes before the report is stored.
+        assert_eq!(requeue_at(after(0), after(30), now), after(30));
+        assert_eq!(requeue_at(after(-1), after(30), now), after(30));
+        // The boundary of a window or a deadline does not wait for it.
+        assert_eq!(requeue_at(after(10), after(30), now), after(10));
+        assert_eq!(requeue_at(None, after(30), now), after(30));
+        assert_eq!(requeue_at(after(0), None, now), after(0));
+        assert_eq!(requeue_at(None, None, now), None);
+    }
 }

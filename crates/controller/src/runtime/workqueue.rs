@@ -16,9 +16,13 @@ use std::time::Duration;
 use kube::{Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::consume_budget;
 use tokio::time::Instant;
 
 use self::lanes::Lanes;
+
+/// The delay of an object that requeues itself without one, so that it cannot keep the controller busy.
+const MIN_REQUEUE: Duration = Duration::from_millis(100);
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +139,8 @@ impl WorkQueue {
     ///
     /// `on_due_again` is called for an object that became due while it is being reconciled.
     pub(crate) async fn next(&self, placement: impl Fn(&Key) -> Placement, on_due_again: impl Fn(&Key)) -> Key {
+        // If an object is always due, nothing else here ever waits, and the caller waits for other things too.
+        consume_budget().await;
         loop {
             let Due { waiting, running } = self.state.lock().take_due(Instant::now());
             // Both functions read caches, and a caller of `add` may hold their locks: never call them under our own lock.
@@ -177,6 +183,7 @@ impl WorkQueue {
             state.lanes.done(&lane);
         }
         let immediately = state.dirty.remove(key).then_some(Duration::ZERO);
+        let requeue_after = requeue_after.map(|delay| if delay.is_zero() { MIN_REQUEUE } else { delay });
         if let Some(delay) = immediately.or(requeue_after) {
             state.set_timer(key.clone(), Instant::now() + delay);
         }
@@ -467,5 +474,38 @@ mod tests {
         queue.done(&key("a-1"), Some(Duration::from_secs(5)));
         assert_eq!(next(&queue, placement).await, key("a-1"));
         assert_eq!(before.elapsed().as_secs(), 15);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requeue_without_delay_waits() {
+        let queue = WorkQueue::new(WIDE);
+        queue.add(key("a-1"));
+        assert_eq!(poll(&queue).await.as_deref(), Some("a-1"));
+        queue.done(&key("a-1"), Some(Duration::ZERO));
+        assert_eq!(poll(&queue).await, None);
+        tokio::time::advance(MIN_REQUEUE).await;
+        assert_eq!(poll(&queue).await.as_deref(), Some("a-1"));
+        // An event is not delayed.
+        queue.add(key("a-1"));
+        queue.done(&key("a-1"), Some(Duration::ZERO));
+        assert_eq!(poll(&queue).await.as_deref(), Some("a-1"));
+    }
+
+    #[tokio::test]
+    async fn items_that_are_always_due_do_not_starve_other_branches() {
+        let queue = WorkQueue::new(WIDE);
+        queue.add(key("a-1"));
+        let work = async {
+            for _ in 0..100_000 {
+                let key = next(&queue, placement).await;
+                queue.add(key.clone());
+                queue.done(&key, None);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = work => panic!("the other branch was never polled"),
+            () = std::future::ready(()) => {}
+        }
     }
 }
