@@ -29,15 +29,24 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a watch may fail before the process is no longer ready: longer than an API server takes to restart.
 const WATCH_TOLERANCE: Duration = Duration::from_secs(15);
-/// Connections of one port.
-const MAX_CONNECTIONS: usize = 64;
-/// How long a client may take to send the headers of its request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may take in all. It serves one request.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    connections: 64,
+    header_timeout: Duration::from_secs(5),
+    total_timeout: Duration::from_secs(10),
+};
 const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What clients of one port may use.
+#[derive(Clone, Copy)]
+struct ConnectionLimits {
+    connections: usize,
+    /// How long a client may take to send the headers of its request.
+    header_timeout: Duration,
+    /// How long a connection may take in all. It serves one request.
+    total_timeout: Duration,
+}
 
 pub(crate) struct Health {
     started: Instant,
@@ -86,6 +95,12 @@ impl Health {
         let since = failing.get(kind).map_or_else(Instant::now, |watch| watch.since);
         failing.insert(kind, FailingWatch { since, error });
         self.metrics.set_watch_up(kind, false);
+    }
+
+    /// The last error of a watch that fails.
+    #[cfg(test)]
+    pub(crate) fn failing_watch(&self, kind: &str) -> Option<String> {
+        self.failing_watches.lock().get(kind).map(|watch| watch.error.clone())
     }
 
     fn is_alive(&self) -> bool {
@@ -139,14 +154,17 @@ pub(crate) fn serve(
         .name("http".to_owned())
         .spawn(move || {
             runtime.block_on(async {
-                tokio::join!(serve_port(health_listener, health), serve_port(metrics_listener, metrics));
+                tokio::join!(
+                    serve_port(health_listener, health, LIMITS),
+                    serve_port(metrics_listener, metrics, LIMITS)
+                );
             });
         })
         .map_err(cannot_start)?;
     Ok(())
 }
 
-async fn serve_port(listener: TcpListener, router: Router) {
+async fn serve_port(listener: TcpListener, router: Router, limits: ConnectionLimits) {
     let mut connections = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -155,24 +173,26 @@ async fn serve_port(listener: TcpListener, router: Router) {
             continue;
         };
         connections.retain(|connection: &AbortOnDropHandle<()>| !connection.is_finished());
-        if connections.len() >= MAX_CONNECTIONS {
+        if connections.len() >= limits.connections {
             // Dropping the handle closes the connection.
             connections.pop_front();
         }
-        connections.push_back(AbortOnDropHandle::new(tokio::spawn(serve_connection(stream, router.clone()))));
+        connections.push_back(AbortOnDropHandle::new(tokio::spawn(serve_connection(stream, router.clone(), limits))));
+        // A request that has arrived is answered before so many others are accepted that its connection is closed.
+        tokio::task::yield_now().await;
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router) {
+async fn serve_connection(stream: TcpStream, router: Router, limits: ConnectionLimits) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(limits.header_timeout)
         .keep_alive(false)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     // A client that disconnects is not an error.
-    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+    let _ = tokio::time::timeout(limits.total_timeout, connection).await;
 }
 
 fn health_router(health: &Arc<Health>) -> Router {
@@ -199,7 +219,90 @@ fn metrics_router(metrics: &Arc<Metrics>) -> Router {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream as Client;
+
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
+
+    const NEVER: Duration = Duration::from_hours(1);
+    const UNLIMITED: ConnectionLimits =
+        ConnectionLimits { connections: 1000, header_timeout: NEVER, total_timeout: NEVER };
+    const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    /// Serves `/health` on a free port while `client` runs, which gets the address.
+    async fn while_serving<T>(limits: ConnectionLimits, client: impl AsyncFnOnce(SocketAddr) -> T) -> T {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/health", get(async || "ok\n"));
+        tokio::select! {
+            () = serve_port(listener, router, limits) => unreachable!("ports are served until the process ends"),
+            result = client(address) => result,
+            // Less than the timeouts that hyper has by default.
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("a connection stays open"),
+        }
+    }
+
+    /// Whether the server closes the connection, and nothing else happens on it.
+    async fn is_closed(connection: &mut TcpStream) -> bool {
+        matches!(connection.read(&mut [0]).await, Ok(0) | Err(_))
+    }
+
+    #[tokio::test]
+    async fn oldest_connection_is_closed_for_a_new_one() {
+        while_serving(ConnectionLimits { connections: 2, ..UNLIMITED }, async |address| {
+            let mut oldest = TcpStream::connect(address).await.unwrap();
+            let other = TcpStream::connect(address).await.unwrap();
+            let newest = TcpStream::connect(address).await.unwrap();
+            assert!(is_closed(&mut oldest).await);
+            for connection in [other, newest] {
+                let error = connection.try_read(&mut [0]).unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn silent_connection_is_closed_by_each_timeout() {
+        let short = Duration::from_millis(10);
+        for limits in [
+            ConnectionLimits { header_timeout: short, ..UNLIMITED },
+            ConnectionLimits { total_timeout: short, ..UNLIMITED },
+        ] {
+            while_serving(limits, async |address| {
+                let mut silent = TcpStream::connect(address).await.unwrap();
+                assert!(is_closed(&mut silent).await);
+            })
+            .await;
+        }
+    }
+
+    /// One thread, as in the process: the kernel has accepted all connections before the server accepts the first one.
+    #[tokio::test]
+    async fn flood_of_connections_is_answered() {
+        const FLOOD: usize = 100;
+        let limits = ConnectionLimits { connections: 16, ..UNLIMITED };
+        while_serving(limits, async |address| {
+            let mut clients: Vec<Client> = (0..FLOOD).map(|_| Client::connect(address).unwrap()).collect();
+            for client in &mut clients {
+                client.write_all(REQUEST).unwrap();
+            }
+            let responses = tokio::task::spawn_blocking(move || {
+                let response = |mut client: Client| {
+                    let mut response = String::new();
+                    client.read_to_string(&mut response).map(|_| response).unwrap_or_default()
+                };
+                clients.into_iter().map(response).collect::<Vec<_>>()
+            })
+            .await
+            .unwrap();
+            let answered = responses.iter().filter(|it| it.starts_with("HTTP/1.1 200")).count();
+            assert_eq!(answered, FLOOD);
+        })
+        .await;
+    }
 
     fn health() -> Health {
         Health::new(Arc::new(Metrics::new()))
