@@ -18,7 +18,10 @@ use kube::client::Body;
 use kube::core::Status;
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::time::timeout;
 use tower::{BoxError, Layer, Service, ServiceExt as _};
+
+use crate::runtime::request::MANAGEMENT_TIMEOUT;
 
 /// The response has at most one object, without spec and status.
 const ACCEPT_METADATA: HeaderValue =
@@ -83,8 +86,12 @@ where
         let mut inner = self.inner.clone();
         let checked = self.inner.call(check);
         Box::pin(async move {
-            let (parts, body) = checked.await?.into_parts();
-            let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
+            let (parts, body) = timeout(MANAGEMENT_TIMEOUT, async {
+                let (parts, body) = checked.await?.into_parts();
+                Ok::<_, BoxError>((parts, Limited::new(body, MAX_RESPONSE_LEN).collect().await))
+            })
+            .await
+            .map_err(|_| format!("no response within {} s", MANAGEMENT_TIMEOUT.as_secs()))??;
             if parts.status.is_success() {
                 return Ok(inner.ready().await?.call(request).await?.map(Either::Left));
             }
@@ -144,6 +151,23 @@ mod tests {
         ] {
             assert_eq!(check(uri), None, "{uri}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn check_without_response_fails() {
+        // The first watch of a path is not checked, and the check of the next one gets no response.
+        let service = tower::service_fn(async |request: Request<Body>| {
+            if request.uri().query().is_some_and(|query| query.contains("limit=1")) {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, BoxError>(Response::new(Full::new(Bytes::new())))
+        });
+        let mut service = ResumeCheckLayer::default().layer(service);
+        let watch = || Request::get("/api/v1/nodes?watch=true&resourceVersion=17").body(Body::empty()).unwrap();
+        assert!(service.call(watch()).await.is_ok());
+        let response = timeout(MANAGEMENT_TIMEOUT * 2, service.call(watch())).await;
+        let error = response.expect("the check has a timeout").map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "no response within 30 s");
     }
 
     #[test]
