@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fivespot_planner::children::ChildNames;
 use kube::ResourceExt as _;
+use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 
 use super::types::{Machine, SharedResource};
@@ -12,13 +13,14 @@ use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::workqueue::Key;
 
 pub(crate) struct MachineIndex {
-    pub(crate) cache: Cache<Machine>,
-    /// Names of the Machines that claim a provider's machine.
-    claims: Mutex<HashMap<Claim, HashSet<String>>>,
+    cache: Cache<Machine>,
+    claims: Mutex<Claims>,
     /// The ScheduledMachine of each Machine key, whether the Machine exists or not.
     owners: Mutex<HashMap<Key, Key>>,
 }
 
+/// Names of the Machines that claim a provider's machine.
+type Claims = HashMap<Claim, HashSet<String>>;
 /// A provider's machine: namespace and name of the Cluster, and the providerID.
 type Claim = (String, String, String);
 
@@ -30,6 +32,11 @@ impl MachineIndex {
     /// The Machine with the name that a ScheduledMachine gives its own.
     pub(crate) fn get(&self, owner: &Key) -> Option<Arc<Machine>> {
         self.cache.get(&owner.namespace, &ChildNames::of(&owner.name).machine)
+    }
+
+    /// Waits until all Machines have been listed. Only one task may wait.
+    pub(crate) async fn wait_until_ready(&self) {
+        self.cache.wait_until_ready().await;
     }
 
     /// Whether no other Machine of the same Cluster has the same providerID.
@@ -53,29 +60,22 @@ impl MachineIndex {
         }
     }
 
-    pub(crate) fn update_claims(&self, event: &CacheEvent<Machine>) {
+    /// Applies an event of the watch. Returns the Machines too that are, or were, one of two with the same claim: a Node that
+    /// two Machines claim belongs to neither.
+    pub(crate) fn apply_watch_event(&self, event: Event<Machine>) -> (CacheEvent<Machine>, HashSet<Key>) {
+        let event = self.cache.apply_watch_event(event);
+        let concerned = self.update_claims(&event);
+        (event, concerned)
+    }
+
+    /// Updates the claims after a change of the cache. What is cached by then counts, not the event: responses and the watch
+    /// can change the same Machine at the same time, and be here in the other order.
+    fn update_claims(&self, event: &CacheEvent<Machine>) -> HashSet<Key> {
         let mut claims = self.claims.lock();
-        let mut remove = |machine: &Machine| {
-            if let Some(claim) = claim(machine)
-                && let Some(names) = claims.get_mut(&claim)
-            {
-                names.remove(&machine.name_any());
-                if names.is_empty() {
-                    claims.remove(&claim);
-                }
-            }
-        };
-        match event {
-            CacheEvent::Unchanged => {}
-            CacheEvent::Deleted { object, .. } => remove(object),
-            CacheEvent::Applied { before, after } => {
-                if let Some(before) = before {
-                    remove(before);
-                }
-                if let Some(claim) = claim(after) {
-                    claims.entry(claim).or_default().insert(after.name_any());
-                }
-            }
+        let (machine, before) = match event {
+            CacheEvent::Unchanged => return HashSet::new(),
+            CacheEvent::Deleted { object, .. } => (object, claim(object)),
+            CacheEvent::Applied { before, after } => (after, before.as_deref().and_then(claim)),
             CacheEvent::Resynced => {
                 claims.clear();
                 for machine in self.cache.all() {
@@ -83,23 +83,12 @@ impl MachineIndex {
                         claims.entry(claim).or_default().insert(machine.name_any());
                     }
                 }
+                return HashSet::new();
             }
-        }
-    }
-
-    /// The Machines that claim what the Machine of an event claims, or claimed before it.
-    pub(crate) fn claimants(&self, event: &CacheEvent<Machine>) -> HashSet<Key> {
-        let (namespace, claims) = match event {
-            CacheEvent::Applied { before, after } => {
-                (after.namespace(), vec![before.as_deref().and_then(claim), claim(after)])
-            }
-            CacheEvent::Deleted { object, .. } => (object.namespace(), vec![claim(object)]),
-            CacheEvent::Unchanged | CacheEvent::Resynced => return HashSet::new(),
         };
-        let namespace = namespace.unwrap_or_default();
-        let known = self.claims.lock();
-        let names = claims.into_iter().flatten().filter_map(|claim| known.get(&claim)).flatten();
-        names.map(|name| Key { namespace: namespace.clone(), name: name.clone() }).collect()
+        let key = Key::of(machine);
+        let cached = self.cache.get(&key.namespace, &key.name);
+        move_claim(&mut claims, &key, before, cached.as_deref().and_then(claim))
     }
 
     /// Replaces all owners, after a list of ScheduledMachines.
@@ -125,6 +114,33 @@ impl MachineIndex {
     }
 }
 
+/// Moves a Machine from one claim to another. Returns the Machines for which a claim became ambiguous or unambiguous: of more
+/// than two, none is concerned.
+fn move_claim(claims: &mut Claims, machine: &Key, from: Option<Claim>, to: Option<Claim>) -> HashSet<Key> {
+    let mut concerned = HashSet::new();
+    if from == to {
+        return concerned;
+    }
+    let key = |name: &String| Key { namespace: machine.namespace.clone(), name: name.clone() };
+    if let Some(from) = from
+        && let Some(names) = claims.get_mut(&from)
+    {
+        names.remove(&machine.name);
+        if names.len() == 1 {
+            concerned.extend(names.iter().map(key));
+        } else if names.is_empty() {
+            claims.remove(&from);
+        }
+    }
+    if let Some(to) = to {
+        let names = claims.entry(to).or_default();
+        if names.insert(machine.name.clone()) && names.len() == 2 {
+            concerned.extend(names.iter().map(key));
+        }
+    }
+    concerned
+}
+
 fn claim(machine: &Machine) -> Option<Claim> {
     let provider_id = machine.spec.provider_id.clone()?;
     Some((machine.namespace().unwrap_or_default(), machine.spec.cluster_name.clone(), provider_id))
@@ -132,4 +148,94 @@ fn claim(machine: &Machine) -> Option<Claim> {
 
 fn machine_key(owner: &Key) -> Key {
     Key { namespace: owner.namespace.clone(), name: ChildNames::of(&owner.name).machine }
+}
+
+#[cfg(test)]
+mod tests {
+    use fivespot_planner::children::MachineVersion;
+    use serde_json::json;
+
+    use super::*;
+    use crate::capi::ServedApi;
+
+    fn index() -> MachineIndex {
+        MachineIndex::new(ServedApi::new(MachineVersion::ALL[0]).machines)
+    }
+
+    fn machine(name: &str, version: u64, provider_id: &str) -> Machine {
+        let metadata =
+            json!({ "name": name, "namespace": "team", "uid": name, "resourceVersion": version.to_string() });
+        let spec = json!({ "clusterName": "edge", "providerID": provider_id });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    fn apply(index: &MachineIndex, machine: Machine) -> Vec<String> {
+        names(index.apply_watch_event(Event::Apply(machine)).1)
+    }
+
+    fn names(keys: HashSet<Key>) -> Vec<String> {
+        let mut names: Vec<String> = keys.into_iter().map(|key| key.name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn machines_are_concerned_when_a_claim_becomes_ambiguous_or_unambiguous() {
+        let index = index();
+        assert!(apply(&index, machine("a", 1, "p1")).is_empty());
+        assert_eq!(apply(&index, machine("b", 2, "p1")), ["a", "b"]);
+        assert!(!index.is_sole_claimant(&machine("a", 1, "p1")));
+        // Nothing changes for two that are claimed twice already.
+        assert!(apply(&index, machine("c", 3, "p1")).is_empty());
+        assert!(apply(&index, machine("c", 4, "p2")).is_empty());
+        // A change of anything else concerns no other Machine.
+        assert!(apply(&index, machine("a", 5, "p1")).is_empty());
+        assert_eq!(apply(&index, machine("b", 6, "p2")), ["a", "b", "c"]);
+        assert!(index.is_sole_claimant(&machine("a", 5, "p1")));
+        let (_, concerned) = index.apply_watch_event(Event::Delete(machine("b", 7, "p2")));
+        assert_eq!(names(concerned), ["c"]);
+        index.mark_deleted(&Key { namespace: "team".to_owned(), name: "none".to_owned() });
+        for (name, provider_id) in [("a", "p1"), ("c", "p2")] {
+            index.apply_watch_event(Event::Delete(machine(name, 8, provider_id)));
+        }
+        assert!(index.claims.lock().is_empty());
+    }
+
+    #[test]
+    fn claims_follow_the_cache_in_whatever_order_changes_arrive() {
+        let claimed = |index: &MachineIndex| -> Vec<String> {
+            index.claims.lock().keys().map(|(_, _, provider_id)| provider_id.clone()).collect()
+        };
+        let started = || {
+            let index = index();
+            apply(&index, machine("a", 1, "p1"));
+            index
+        };
+
+        // A response, then a deletion.
+        let index = started();
+        let response = index.cache.apply_write_response(machine("a", 2, "p1"));
+        let deletion = index.cache.apply_watch_event(Event::Delete(machine("a", 3, "p1")));
+        index.update_claims(&deletion);
+        index.update_claims(&response);
+        assert!(claimed(&index).is_empty(), "a Machine that does not exist claims a Node");
+
+        // A deletion, then a Machine with the same name.
+        let index = started();
+        let deletion = index.cache.apply_watch_event(Event::Delete(machine("a", 2, "p1")));
+        let created = index.cache.apply_read(machine("a", 3, "p1"));
+        index.update_claims(&created);
+        index.update_claims(&deletion);
+        assert_eq!(claimed(&index), ["p1"]);
+
+        // The watch delivers an own write after the response to the next one.
+        let index = started();
+        index.apply_write_response(machine("a", 2, "p1"));
+        apply(&index, machine("a", 2, "p1"));
+        index.apply_write_response(machine("a", 3, "p2"));
+        index.apply_write_response(machine("a", 4, "p3"));
+        apply(&index, machine("a", 3, "p2"));
+        apply(&index, machine("a", 4, "p3"));
+        assert_eq!(claimed(&index), ["p3"]);
+    }
 }

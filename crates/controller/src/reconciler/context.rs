@@ -83,7 +83,7 @@ impl Context {
     pub(crate) async fn wait_until_ready(&self) {
         tokio::join!(
             self.objects.wait_until_ready(),
-            self.machines.cache.wait_until_ready(),
+            self.machines.wait_until_ready(),
             self.clusters.wait_until_ready()
         );
     }
