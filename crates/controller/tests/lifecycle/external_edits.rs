@@ -28,6 +28,33 @@ async fn forged_status_refs_delete_nothing() {
     ns.close().await;
 }
 
+/// The controller may read provider objects of all namespaces, and reports what discovery returns.
+#[tokio::test]
+async fn forged_status_refs_become_no_request_path() {
+    const PATH: &str = "namespaces/victim/remotemachines/forged";
+    let testbed = testbed().await;
+    let (ns, controller) = setup("forged-path").await;
+    let sm = scheduled_machine(&ns, "desk-01").schedule(never()).create().await;
+    sm.wait_for_phase(Phase::Inactive).await;
+    let mark = testbed.audit().mark();
+    let reference = |group: &str, kind: &str, name: &str| {
+        let api_version = format!("{group}.cluster.x-k8s.io/v1beta1/{PATH}");
+        json!({ "apiVersion": api_version, "kind": kind, "name": name, "namespace": ns.name })
+    };
+    let refs = json!({
+        "bootstrapRef": reference("bootstrap", "K0sWorkerConfig", "desk-01-bootstrap"),
+        "infrastructureRef": reference("infrastructure", "RemoteMachine", &sm.infrastructure_name()),
+    });
+    sm.patch_status(&json!({ "status": refs })).await;
+    let status = sm.wait_until("the forged references are removed", |it| it.bootstrap_ref.is_none()).await;
+    assert_eq!(status.phase, Some(Phase::Inactive));
+    testbed.audit().caught_up(&ns.client).await;
+    let requests = testbed.audit().since(mark).by(CONTROLLER_USER).filter(|it| it.uri.contains("victim"));
+    assert!(requests.is_empty(), "{requests:#?}");
+    assert!(!controller.metrics().await.contains("forged"));
+    ns.close().await;
+}
+
 #[tokio::test]
 async fn cleared_status_refs_are_restored_without_request_storm() {
     let testbed = testbed().await;
