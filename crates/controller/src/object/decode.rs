@@ -139,7 +139,7 @@ fn inline_object(mut fields: Fields<'_, '_>) -> (InlineObject, (InlineSpecSummar
         namespace: fields.read("namespace"),
         spec: Map::new(),
     };
-    let summarized = match fields.take("spec").map(|json| InlineSpecSummary::of_json(json)) {
+    let summarized = match fields.take("spec").map(InlineSpecSummary::of_json) {
         Some(Ok(summarized)) => summarized,
         Some(Err(error)) => {
             fields.unreadable("spec", error.to_string());
