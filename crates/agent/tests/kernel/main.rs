@@ -7,6 +7,7 @@ mod env;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
 mod pods;
+mod usermode_helpers;
 
 use std::process::{Command, Stdio};
 

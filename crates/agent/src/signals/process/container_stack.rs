@@ -52,9 +52,6 @@ const DAEMONS: &[&[u8]] = &[
 /// containers, which have another cgroup.
 const SHIM: &[u8] = b"containerd-shim";
 
-/// Deeper than a mount helper below the kubelet; a process can have thousands of ancestors.
-const MAX_ANCESTORS: usize = 16;
-
 /// Whether the process with this cgroup is part of the container stack.
 pub(super) fn contains<P: ProcessInfo>(process: &P, cgroup: &str) -> bool {
     entries(cgroup).any(|entry| is_unit_of_stack(&entry)) || has_daemon(process, cgroup)
@@ -74,11 +71,7 @@ fn is_conmon_of_crio(name: &str) -> bool {
 
 /// Whether the process or one of its ancestors is a daemon of the container stack.
 fn has_daemon<P: ProcessInfo>(process: &P, cgroup: &str) -> bool {
-    if is_daemon(process, cgroup) {
-        return true;
-    }
-    let ancestors = std::iter::successors(process.parent(), ProcessInfo::parent);
-    ancestors.take(MAX_ANCESTORS).any(|ancestor| is_daemon(&ancestor, cgroup))
+    is_daemon(process, cgroup) || process.ancestors().any(|ancestor| is_daemon(&ancestor, cgroup))
 }
 
 fn is_daemon(process: &impl ProcessInfo, cgroup_of_descendant: &str) -> bool {

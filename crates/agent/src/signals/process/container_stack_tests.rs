@@ -1,4 +1,5 @@
 use super::*;
+use crate::signals::process::matcher::MAX_ANCESTORS;
 
 /// A process as `/proc` would show it.
 #[derive(Clone)]
@@ -44,6 +45,9 @@ impl ProcessInfo for FakeProcess {
     }
     fn parent(&self) -> Option<Self> {
         self.parent.as_deref().cloned()
+    }
+    fn is_kernel_thread(&self) -> bool {
+        false
     }
     fn is_root(&self) -> bool {
         self.uid == 0
