@@ -10,7 +10,7 @@
 //! A name alone proves nothing: a unit counts only outside of `user.slice`, where users have units of their own, and a daemon
 //! only if it runs as root. The agent cannot read `/proc/<pid>/exe` of other processes, which takes `CAP_SYS_PTRACE`.
 
-use super::cgroup::{Entry, entries};
+use super::cgroup::{Entry, unit_entry};
 use super::matcher::ProcessInfo;
 
 /// systemd units of the kubelet, of container runtimes, and of distributions that bundle them.
@@ -54,7 +54,7 @@ const SHIM: &[u8] = b"containerd-shim";
 
 /// Whether the process with this cgroup is part of the container stack.
 pub(super) fn contains<P: ProcessInfo>(process: &P, cgroup: &str) -> bool {
-    entries(cgroup).any(|entry| is_unit_of_stack(&entry)) || has_daemon(process, cgroup)
+    unit_entry(cgroup).is_some_and(|entry| is_unit_of_stack(&entry)) || has_daemon(process, cgroup)
 }
 
 fn is_unit_of_stack(entry: &Entry<'_>) -> bool {
