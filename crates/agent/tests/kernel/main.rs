@@ -6,6 +6,7 @@ mod container_stack;
 mod env;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
+mod hidden_processes;
 mod pods;
 mod usermode_helpers;
 

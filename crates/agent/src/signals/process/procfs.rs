@@ -44,6 +44,11 @@ impl Procfs {
         own.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
     }
 
+    /// Whether `hidepid` applies to the agent. Process 1 always exists, and has more capabilities than the agent.
+    pub(crate) fn hides_processes(&self) -> bool {
+        self.process(1).comm().is_none()
+    }
+
     pub(crate) fn cgroup_namespace(&self) -> CgroupNamespace {
         let init = self.process(1).read_text("cgroup");
         init.map(|cgroup| CgroupNamespace::from_init_cgroup(&cgroup)).unwrap_or_default()
