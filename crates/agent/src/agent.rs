@@ -91,6 +91,8 @@ impl Agent {
             | Transition::NodeVerified
             | Transition::NodeMismatch
             | Transition::Unrestricted
+            | Transition::Rejected
+            | Transition::Failing
             | Transition::CooldownOver => false,
         };
         if rescan {

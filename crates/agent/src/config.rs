@@ -16,8 +16,8 @@ const MAX_QUOTED_CHARACTERS: usize = 300;
 pub(crate) const MAX_CONFIG_BYTES: usize = 512 << 10;
 
 const DEFAULT_POLL_INTERVAL_MS: u64 = 250;
-/// Below is a busy loop, above is too slow for an emergency reclaim.
-pub(crate) const POLL_INTERVAL_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
+/// Below is a busy loop, above is too slow for an emergency reclaim, and for the timeout of the readiness probe.
+pub(crate) const POLL_INTERVAL_MS: std::ops::RangeInclusive<u64> = 10..=5_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReclaimAgentConfig {
@@ -211,9 +211,9 @@ mod tests {
         for (text, expected) in [
             ("match_commands = ['a',\n  '']", "line 2, column 3: match_commands[1]: \"\" must not be blank"),
             ("match_argv_substrings = [' ']", "line 1, column 26: match_argv_substrings[0]: \" \" must not be blank"),
-            ("poll_interval_ms = 9", "line 1, column 20: poll_interval_ms: 9 must be between 10 and 60000"),
-            ("\npoll_interval_ms = -1", "line 2, column 20: poll_interval_ms: -1 must be between 10 and 60000"),
-            ("poll_interval_ms = 60001", "line 1, column 20: poll_interval_ms: 60001 must be between 10 and 60000"),
+            ("poll_interval_ms = 9", "line 1, column 20: poll_interval_ms: 9 must be between 10 and 5000"),
+            ("\npoll_interval_ms = -1", "line 2, column 20: poll_interval_ms: -1 must be between 10 and 5000"),
+            ("poll_interval_ms = 5001", "line 1, column 20: poll_interval_ms: 5001 must be between 10 and 5000"),
             (
                 "match_commands = [\"a\\u0000\"]",
                 "line 1, column 19: match_commands[0]: \"a\\0\" must not contain NUL, which never occurs in a name or an \

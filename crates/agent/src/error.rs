@@ -28,6 +28,12 @@ pub(crate) enum RunError {
     #[error("--proc-root {} contains no process; is it a mounted procfs?", path.display())]
     EmptyProcRoot { path: PathBuf },
     #[error(
+        "--proc-root {} hides the processes of other users from the agent, so their programs cannot be detected: mount it \
+         without hidepid, or with the gid of a group of the agent",
+        path.display()
+    )]
+    HiddenProcesses { path: PathBuf },
+    #[error(
         "the name of the Node is missing: set --node-name (NODE_NAME), or use --config FILE with --dry-run to run without a \
          cluster"
     )]
@@ -65,6 +71,7 @@ impl From<RunError> for Failure {
             | RunError::InvalidConfig { .. }
             | RunError::ReadProcRoot { .. }
             | RunError::EmptyProcRoot { .. }
+            | RunError::HiddenProcesses { .. }
             | RunError::MissingNodeName
             | RunError::InvalidNodeName { .. }
             | RunError::MachineId(_)

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[arg(long, env = "RECLAIM_DETECTOR", value_enum, default_value_t = DetectorChoice::Auto, value_name = "DETECTOR")]
     pub(crate) detector: DetectorChoice,
 
-    /// Interval between two scans of the poll detector, from 10ms to 60s; takes precedence over `poll_interval_ms` of the agent
+    /// Interval between two scans of the poll detector, from 10ms to 5s; takes precedence over `poll_interval_ms` of the agent
     /// configuration, whose default is 250
     #[arg(long, env = "RECLAIM_POLL_INTERVAL", value_parser = parse_poll_interval, value_name = "DURATION")]
     pub(crate) poll_interval: Option<Duration>,

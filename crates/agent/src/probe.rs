@@ -17,7 +17,8 @@ const STATE_FILE: &str = "state";
 const ANSWER_PREFIX: &str = "seen-";
 const ARMED: &str = "armed";
 
-/// How long the agent may take to detect the probe, in addition to its detection delay.
+/// How long the agent may take to detect the probe, in addition to its detection delay. With the longest one this is the
+/// `timeoutSeconds` of the DaemonSet.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -99,4 +100,20 @@ pub(crate) fn check(directory: &Path, procfs: &Procfs) -> Result<(), ProbeError>
         std::thread::sleep(CHECK_INTERVAL);
     }
     Err(ProbeError::NotDetected { directory: directory.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::POLL_INTERVAL_MS;
+
+    /// Otherwise the kubelet kills the probe while it waits for a scan.
+    #[test]
+    fn probe_ends_before_the_timeout_of_the_daemon_set() {
+        let daemon_set = include_str!("../../../deploy/node-agent/daemonset.yaml");
+        let mut lines = daemon_set.lines().map(str::trim);
+        let timeout = lines.find_map(|line| line.strip_prefix("timeoutSeconds: ")).unwrap().parse().unwrap();
+        let longest = TIMEOUT + Duration::from_millis(*POLL_INTERVAL_MS.end());
+        assert!(longest <= Duration::from_secs(timeout), "{longest:?}");
+    }
 }

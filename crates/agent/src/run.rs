@@ -83,11 +83,13 @@ fn parse_config(text: &str, config_source: String) -> Result<ReclaimAgentConfig,
     ReclaimAgentConfig::parse(text).map_err(|source| RunError::InvalidConfig { config_source, source })
 }
 
-/// A directory without processes is not a mounted procfs, and nothing would ever match.
+/// A directory without processes is not a mounted procfs, and with the mount option `hidepid` the processes of other users may be
+/// hidden: nothing would ever match.
 fn open_procfs(root: &Path) -> Result<Procfs, RunError> {
     let procfs = Procfs::at(root);
     match procfs.pids() {
         Ok(pids) if pids.is_empty() => Err(RunError::EmptyProcRoot { path: root.to_owned() }),
+        Ok(_) if procfs.hides_processes() => Err(RunError::HiddenProcesses { path: root.to_owned() }),
         Ok(_) => Ok(procfs),
         Err(source) => Err(RunError::ReadProcRoot { path: root.to_owned(), source }),
     }
@@ -145,7 +147,7 @@ async fn run_in_cluster(
 
     let probe = if options.dry_run { None } else { create_probe_state(options, &procfs) };
     let (sender, matches) = mpsc::channel(signals::MAX_PENDING_MATCHES);
-    let sink = if options.dry_run { MatchSink::JsonLines } else { MatchSink::RunLoop(sender) };
+    let sink = if options.dry_run { MatchSink::JsonLines } else { MatchSink::run_loop(sender) };
     let signals = create_signals(options, procfs, sink, probe.clone())?;
     stop_on_shutdown(signals.clone(), probe.clone())?;
 

@@ -42,9 +42,15 @@ pub fn finish(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Writes a line to standard error. Ignores errors, unlike `eprintln!`, which panics if standard error is closed.
+/// Escapes control characters: text from an untrusted source, such as a manifest, must not control the terminal.
+pub fn printable(text: &str) -> String {
+    let escape = |it: char| if it.is_control() { it.escape_default().to_string() } else { it.to_string() };
+    text.chars().map(escape).collect()
+}
+
+/// Writes a line to standard error, with control characters escaped. Ignores errors, unlike `eprintln!`, which panics if standard error is closed.
 pub fn write_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable(line));
 }
 
 /// Parses the arguments of the process. Exits with the help or version if requested, and with one line and exit code 2 if the

@@ -9,9 +9,17 @@ use fivespot_cli_support::{Failure, write_stderr};
 use fivespot_validation::manifest::{self, ManifestError};
 use fivespot_validation::schema;
 use serde_json::Value;
+use serde_saphyr::Budget;
 
 /// Larger files are rejected. A fleet of ten thousand machines is far smaller.
 const MAX_SIZE: u64 = 256 * 1024 * 1024;
+
+/// How much the aliases of a file may add: a file of some megabytes could expand to terabytes.
+const MAX_EXPANDED_BYTES: usize = 64 * 1024 * 1024;
+const MAX_EXPANDED_NODES: usize = 1_000_000;
+
+/// The parser is recursive. It limits blocks and flows to 255 levels each, which together are too many for its stack.
+const MAX_DEPTH: usize = 254;
 
 /// A ScheduledMachine in a file.
 #[derive(Debug)]
@@ -43,6 +51,10 @@ pub(crate) enum ManifestFileError {
     TooLarge { file: String },
     #[error("{file}: is not valid YAML: {message}")]
     InvalidYaml { file: String, message: String },
+    #[error("{file}: is nested more than {MAX_DEPTH} levels deep")]
+    TooDeep { file: String },
+    #[error("{file}: its aliases expand to more than 64 MiB or a million nodes: split the file, or use fewer aliases")]
+    TooManyAliases { file: String },
     #[error("{file}: contains no ScheduledMachine of 5spot.finos.org/v1alpha1{}", other_version(.found.as_ref()))]
     NoScheduledMachine {
         file: String,
@@ -144,14 +156,44 @@ fn documents(file: String, text: &str) -> Result<Vec<Value>, ManifestFileError> 
     if let Ok(document) = serde_json::from_str(text) {
         return Ok(vec![document]);
     }
-    // No budget: a fleet has many documents and nodes. The size of the file is limited, and so are aliases.
-    let options = serde_saphyr::options! { budget: None };
+    let options = serde_saphyr::options! { budget: Some(budget(text.len())) };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        // The parser advises programmers how to accept duplicate keys.
         let message = error.without_snippet().to_string();
+        if is_expansion_limit(&message) {
+            return ManifestFileError::TooManyAliases { file };
+        }
+        if message.starts_with("budget breached: Depth") {
+            return ManifestFileError::TooDeep { file };
+        }
+        // The parser advises programmers how to accept duplicate keys.
         let message = message.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
         ManifestFileError::InvalidYaml { file, message }
     })
+}
+
+/// Limits only what aliases add: a fleet has many documents and nodes, and the size of the file is limited.
+fn budget(size: usize) -> Budget {
+    let mut budget = Budget::default();
+    budget.max_depth = MAX_DEPTH;
+    budget.max_documents = usize::MAX;
+    budget.max_events = usize::MAX;
+    budget.max_aliases = usize::MAX;
+    budget.max_anchors = usize::MAX;
+    budget.max_merge_keys = usize::MAX;
+    budget.enforce_alias_anchor_ratio = false;
+    // Nothing that is written out has more nodes than twice its bytes: `{a}` has a key and a value.
+    budget.max_nodes = (2 * size).saturating_add(MAX_EXPANDED_NODES);
+    budget.max_recorded_anchor_events = budget.max_nodes;
+    budget.max_total_scalar_bytes = size.saturating_add(MAX_EXPANDED_BYTES);
+    budget.max_recorded_anchor_bytes = budget.max_total_scalar_bytes;
+    budget
+}
+
+/// The parser keeps only the text of an error in an alias.
+fn is_expansion_limit(message: &str) -> bool {
+    ["budget breached: ScalarBytes", "budget breached: Nodes", "budget breached: RecordedAnchor", "alias replay limit"]
+        .iter()
+        .any(|prefix| message.starts_with(prefix))
 }
 
 /// The objects of a document: itself, or the items of a list (`List`, `ScheduledMachineList`).

@@ -41,10 +41,17 @@ pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
     }
 }
 
-/// Writes a JSON value and a newline.
+/// Writes a JSON value and a newline. JSON requires no escapes for some control characters that control a terminal; they occur
+/// in strings only.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(|out| {
-        serde_json::to_writer_pretty(&mut *out, value)?;
+        for it in serde_json::to_string_pretty(value)?.chars() {
+            if it.is_control() && it != '\n' {
+                write!(out, "\\u{:04x}", u32::from(it))?;
+            } else {
+                write!(out, "{it}")?;
+            }
+        }
         writeln!(out)
     })
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use fivespot_cli_support::printable;
 use fivespot_schedule::{Schedule, Window};
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
@@ -82,7 +83,7 @@ impl Timeline<'_> {
         let Timeline { target, days, now, .. } = self;
         let total: SignedDuration = days.iter().map(Day::open).sum();
         let disabled = if target.enabled { "" } else { ", disabled" };
-        writeln!(out, "{} ({}{disabled}), open {}", target.name, target.timezone, length(total))?;
+        writeln!(out, "{} ({}{disabled}), open {}", printable(&target.name), target.timezone, length(total))?;
         writeln!(out, "{:12}{SCALE}", "")?;
         for day in *days {
             let date = day.date.strftime("%a %d %b").to_string();

@@ -161,6 +161,35 @@ fn control_characters_are_escaped() {
     assert!(!text(&output).contains('\u{1b}'));
 }
 
+/// The parser quotes a duplicate key, and JSON does not escape every control character.
+#[test]
+fn control_characters_are_escaped_in_errors_and_json() {
+    let output = lint(&["-f", "-"], "{\"\\e[2Ja\": 1, \"\\e[2Ja\": 2}");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("\\u{1b}[2Ja") && !text(&output).contains('\u{1b}'), "{}", text(&output));
+    let manifest =
+        "{apiVersion: 5spot.finos.org/v1alpha1, kind: ScheduledMachine, metadata: {name: \"a\\e\\x7f\\x9bb\"}}";
+    let output = lint(&["-f", "-", "-o", "json"], manifest);
+    assert_eq!(results(&output)[0]["name"], "a\u{1b}\u{7f}\u{9b}b");
+    assert!(!text(&output).contains(|it: char| it != '\n' && it.is_control()), "{:?}", text(&output));
+}
+
+/// Without a limit, a file of some megabytes expands to terabytes.
+#[test]
+fn expansion_of_aliases_is_limited() {
+    let scalar = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(80));
+    let sequences = format!("a: &a [{}]\nb: [{}]\n---\n", "x, ".repeat(1000), "*a, ".repeat(100)).repeat(15);
+    for bomb in [scalar, sequences] {
+        let output = lint(&["-f", "-"], &bomb);
+        assert!(
+            text(&output).contains("its aliases expand to more than 64 MiB or a million nodes"),
+            "{}",
+            text(&output)
+        );
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
 #[test]
 fn malformed_metadata_and_spec_are_rejected() {
     let malformed =
@@ -217,7 +246,11 @@ fn deep_inline_spec_is_reported() {
                     entries in each list or object (found 140 levels)";
     assert!(text(&output).contains(expected), "{}", text(&output));
     // No parser recurses as deep as this.
-    let output = lint(&["-f", "-"], &nested(100_000));
-    assert!(text(&output).contains("is not valid YAML: recursion limit exceeded at line"), "{}", text(&output));
-    assert_eq!(output.status.code(), Some(2));
+    let blocks = |levels: usize| (0..levels).map(|level| " ".repeat(level) + "a:\n").collect::<String>();
+    let both = format!("{}{}{}{}", blocks(250), " ".repeat(250), "[".repeat(250), "]".repeat(250));
+    for deep in [nested(100_000), blocks(10_000), both] {
+        let output = lint(&["-f", "-"], &deep);
+        assert!(text(&output).contains("is nested more than 254 levels deep"), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(2));
+    }
 }

@@ -320,3 +320,23 @@ fn closed_pipe_is_not_a_failure() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.stderr, b"");
 }
+
+/// An invalid name is only a warning, and names of other objects are part of an error.
+#[test]
+fn control_characters_of_a_manifest_are_escaped() {
+    let manifest = TWO_MACHINES.replace("mornings", "\"a\\e[2J\\x9bb\"");
+    let name = "a\u{1b}[2J\u{9b}b";
+    for arguments in [
+        &["windows", "-f", "-", name] as &[&str],
+        &["timeline", "-f", "-", "--ascii", name],
+        &["timeline", "-f", "-", "-o", "json", name],
+        &["windows", "-f", "-", "another"],
+        &["windows", "-f", "-"],
+    ] {
+        let output = run_on(&manifest, arguments);
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        // The styles of the timeline are removed where the output is not a terminal.
+        assert!(!printed.contains(|it: char| it != '\n' && it.is_control()), "{arguments:?}: {printed:?}");
+        assert!(printed.contains("[2J"), "{arguments:?}: {printed}");
+    }
+}

@@ -90,12 +90,15 @@ impl NetworkNamespace {
 
     /// From now on all packets of the connections that exist are lost without an error. New connections work.
     ///
-    /// New connections have another source address, and packets from the host to the first one reach no device.
+    /// New connections have another source address. The namespace cannot send from the first one any more, and packets from the
+    /// host to it reach no device.
     pub fn cut_established_connections(&self) -> Result<(), NetworkError> {
         let (host, next) = (self.host_address().to_string(), self.address(3).to_string());
-        self.inside(&["addr", "add", &format!("{next}/24"), "dev", DEVICE])?;
+        // Not in the range of the first address, with which the kernel would remove it.
+        self.inside(&["addr", "add", &format!("{next}/32"), "dev", DEVICE])?;
         self.inside(&["route", "replace", &host, "dev", DEVICE, "src", &next])?;
         let (first, device) = (self.address(2).to_string(), device_on_host(self.number));
+        self.inside(&["addr", "del", &format!("{first}/24"), "dev", DEVICE])?;
         on_host(&["neigh", "replace", &first, "lladdr", NOWHERE, "dev", &device, "nud", "permanent"])
     }
 

@@ -33,4 +33,6 @@ pub(crate) enum NodeProblem {
          and keep 5spot-reclaim-agent in the name of the ServiceAccount"
     )]
     Unrestricted { node: String },
+    #[error("the API server would reject a reclaim request for Node {node}: {error}")]
+    Rejected { node: String, error: String },
 }

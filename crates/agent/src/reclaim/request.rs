@@ -14,6 +14,8 @@ use crate::signals::OwnerMatch;
 const FIELD_MANAGER: &str = "5spot-reclaim-agent";
 /// Not one of the three that the admission policy allows. It is never stored.
 const SCOPE_CHECK_ANNOTATION: &str = "5spot.finos.org/agent-scope-check";
+/// Never stored.
+const TRIAL_REASON: &str = "process-match: dry run";
 /// Keeps the response short: the Node itself is not needed.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -34,9 +36,18 @@ pub(crate) struct ReclaimRequest {
 
 impl ReclaimRequest {
     pub(crate) fn new(found: &OwnerMatch, now: Timestamp) -> Self {
+        ReclaimRequest::with_reason(found.reason(), now)
+    }
+
+    /// Sent as a dry run, to learn whether the API server would accept a request.
+    pub(super) fn trial(now: Timestamp) -> Self {
+        ReclaimRequest::with_reason(TRIAL_REASON.to_owned(), now)
+    }
+
+    fn with_reason(reason: String, now: Timestamp) -> Self {
         // Whole seconds, as in Kubernetes timestamps.
         let requested_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        ReclaimRequest { reason: found.reason(), requested_at: requested_at.to_string() }
+        ReclaimRequest { reason, requested_at: requested_at.to_string() }
     }
 
     pub(crate) fn reason(&self) -> &str {
@@ -62,23 +73,51 @@ pub(super) enum PatchForm {
     },
 }
 
+/// Whether the API server stores the patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteMode {
+    Store,
+    /// The API server checks permissions, admission policies and the patch itself, and stores nothing.
+    DryRun,
+}
+
+impl WriteMode {
+    fn query(self) -> &'static str {
+        match self {
+            WriteMode::Store => "",
+            WriteMode::DryRun => "dryRun=All&",
+        }
+    }
+}
+
 impl NodeIdentity {
-    pub(super) fn patch(&self, request: &ReclaimRequest, form: &PatchForm) -> Result<Request<Vec<u8>>, http::Error> {
+    pub(super) fn patch(
+        &self,
+        request: &ReclaimRequest,
+        form: &PatchForm,
+        mode: WriteMode,
+    ) -> Result<Request<Vec<u8>>, http::Error> {
         let (content_type, body) = match &self.machine_id {
             Some(machine_id) => ("application/json-patch+json", json_patch(machine_id, request, form)),
             None => ("application/merge-patch+json", merge_patch(request)),
         };
-        Request::patch(format!("/api/v1/nodes/{}?fieldManager={FIELD_MANAGER}", self.name))
-            .header(CONTENT_TYPE, content_type)
-            .header(ACCEPT, METADATA_ONLY)
-            .body(body.to_string().into_bytes())
+        self.patch_request(content_type, &body, mode)
     }
 
     /// A dry run of a change that the admission policy has to reject.
     pub(super) fn scope_check(&self) -> Result<Request<Vec<u8>>, http::Error> {
         let body = json!({ "metadata": { "annotations": { SCOPE_CHECK_ANNOTATION: "rejected" } } });
-        Request::patch(format!("/api/v1/nodes/{}?dryRun=All&fieldManager={FIELD_MANAGER}", self.name))
-            .header(CONTENT_TYPE, "application/merge-patch+json")
+        self.patch_request("application/merge-patch+json", &body, WriteMode::DryRun)
+    }
+
+    fn patch_request(
+        &self,
+        content_type: &str,
+        body: &Value,
+        mode: WriteMode,
+    ) -> Result<Request<Vec<u8>>, http::Error> {
+        Request::patch(format!("/api/v1/nodes/{}?{}fieldManager={FIELD_MANAGER}", self.name, mode.query()))
+            .header(CONTENT_TYPE, content_type)
             .header(ACCEPT, METADATA_ONLY)
             .body(body.to_string().into_bytes())
     }
@@ -126,7 +165,7 @@ mod tests {
     }
 
     fn body(machine_id: Option<&str>, form: &PatchForm) -> Value {
-        let patch = node(machine_id).patch(&request(), form).unwrap();
+        let patch = node(machine_id).patch(&request(), form, WriteMode::Store).unwrap();
         serde_json::from_slice(patch.body()).unwrap()
     }
 
@@ -157,6 +196,14 @@ mod tests {
     }
 
     #[test]
+    fn dry_run_is_the_same_patch() {
+        let patch = |mode| node(Some("cafe")).patch(&request(), &PatchForm::AddToAnnotations, mode).unwrap();
+        let (stored, dry_run) = (patch(WriteMode::Store), patch(WriteMode::DryRun));
+        assert_eq!(dry_run.uri().query(), Some("dryRun=All&fieldManager=5spot-reclaim-agent"));
+        assert_eq!((dry_run.body(), dry_run.headers()), (stored.body(), stored.headers()));
+    }
+
+    #[test]
     fn first_annotations_are_guarded_by_resource_version() {
         let body = body(Some("cafe"), &PatchForm::CreateAnnotations { resource_version: "12".into() });
         assert_eq!(body[0]["op"], "test");
@@ -169,7 +216,7 @@ mod tests {
     fn without_machine_id_it_is_a_merge_patch() {
         let body = body(None, &PatchForm::AddToAnnotations);
         assert_eq!(body["metadata"]["annotations"]["5spot.finos.org/reclaim-reason"], "process-match: idea");
-        let patch = node(None).patch(&request(), &PatchForm::AddToAnnotations).unwrap();
+        let patch = node(None).patch(&request(), &PatchForm::AddToAnnotations, WriteMode::Store).unwrap();
         assert_eq!(patch.headers()[CONTENT_TYPE], "application/merge-patch+json");
         assert_eq!(patch.uri(), "/api/v1/nodes/n1?fieldManager=5spot-reclaim-agent");
     }

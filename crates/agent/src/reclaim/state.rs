@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::request::ReclaimRequest;
@@ -34,7 +35,12 @@ pub(crate) struct ReclaimState {
 enum Phase {
     Idle,
     /// The request is stored even if the process that matched has exited.
-    Writing(ReclaimRequest, Work<Result<(), WrongNode>>),
+    Writing {
+        request: ReclaimRequest,
+        written: Work<Result<(), WrongNode>>,
+        /// The error while the request keeps being rejected or lost.
+        failing: watch::Receiver<Option<String>>,
+    },
     /// Waits until the request is cleared.
     Stored(Work<()>),
     /// The request was rejected for the wrong Node.
@@ -53,12 +59,18 @@ pub(crate) enum Transition {
     NodeMismatchResolved,
     /// No admission policy restricts the agent.
     Unrestricted,
+    /// The API server would reject a request.
+    Rejected,
+    /// A request keeps being rejected or lost.
+    Failing,
     CooldownOver,
 }
 
 /// The result of the current phase.
 enum Completed {
     Writing(Result<(), WrongNode>),
+    /// The request keeps being rejected or lost.
+    Failing,
     Stored,
     Cooldown,
 }
@@ -67,7 +79,11 @@ impl Phase {
     async fn completed(&mut self) -> Completed {
         match self {
             Phase::Idle => pending().await,
-            Phase::Writing(_, written) => Completed::Writing(written.await),
+            Phase::Writing { request: _, written, failing } => tokio::select! {
+                biased;
+                written = written => Completed::Writing(written),
+                Ok(()) = failing.changed() => Completed::Failing,
+            },
             Phase::Stored(cleared) => {
                 cleared.await;
                 Completed::Stored
@@ -92,15 +108,28 @@ impl ReclaimState {
     /// Why the agent is not ready, although it detects programs and writes requests.
     pub(crate) fn not_ready(&self) -> Option<String> {
         let unverified = || format!("Node {} has not been verified yet", self.writer.node.name);
-        let problem = self.problem.as_ref().map(ToString::to_string);
-        problem.or_else(|| (!self.was_verified).then(unverified))
+        let problem = || self.problem.as_ref().map(ToString::to_string);
+        self.write_error().or_else(problem).or_else(|| (!self.was_verified).then(unverified))
+    }
+
+    fn write_error(&self) -> Option<String> {
+        match &self.phase {
+            Phase::Writing { failing, .. } => {
+                let node = &self.writer.node.name;
+                let error = failing.borrow().clone();
+                error.map(|error| format!("the reclaim request for Node {node} cannot be stored: {error}"))
+            }
+            Phase::Idle | Phase::Stored(_) | Phase::Cooldown(_) => None,
+        }
     }
 
     /// Requests a reclaim unless a request exists already.
     pub(crate) fn request(&mut self, found: &OwnerMatch) {
         if self.is_idle() {
             let request = ReclaimRequest::new(found, Timestamp::now());
-            self.phase = Phase::Writing(request.clone(), self.writer.clone().write(request).boxed_local());
+            let (sender, failing) = watch::channel(None);
+            let written = self.writer.clone().write(request.clone(), sender).boxed_local();
+            self.phase = Phase::Writing { request, written, failing };
         }
     }
 
@@ -115,7 +144,7 @@ impl ReclaimState {
 
     /// Drops everything, also a request that is not stored yet.
     pub(crate) fn disarm(&mut self) {
-        if let Phase::Writing(request, _) = &self.phase {
+        if let Phase::Writing { request, .. } = &self.phase {
             let node = &self.writer.node.name;
             warn!(node, reason = request.reason(), "Dropped reclaim request: nothing to match any more");
         }
@@ -135,7 +164,7 @@ impl ReclaimState {
         let node = &self.writer.node.name;
         match completed {
             Completed::Writing(Ok(())) => {
-                if let Phase::Writing(request, _) = &self.phase {
+                if let Phase::Writing { request, .. } = &self.phase {
                     info!(node, reason = request.reason(), "Reclaim requested");
                 }
                 self.phase = Phase::Stored(self.writer.clone().wait_until_cleared().boxed_local());
@@ -149,6 +178,7 @@ impl ReclaimState {
                 self.phase = Phase::Cooldown(tokio::time::sleep(WRONG_NODE_COOLDOWN).boxed_local());
                 self.set_verified(Err(wrong_node.into()))
             }
+            Completed::Failing => Transition::Failing,
             Completed::Stored => {
                 info!(node, "Reclaim request cleared");
                 self.phase = Phase::Idle;
@@ -169,13 +199,18 @@ impl ReclaimState {
                 self.problem.take().map_or(Transition::NodeVerified, |solved| self.log_solved(&solved))
             }
             Err(problem) => {
-                let transition = match (self.problem.take(), &problem) {
-                    (Some(solved @ NodeProblem::WrongNode(_)), NodeProblem::Unrestricted { .. }) => {
-                        self.log_problem(&problem);
-                        self.log_solved(&solved)
+                let mut transition = self.log_problem(&problem);
+                // The checks follow each other in this order, so a later problem means that an earlier one is solved.
+                match (self.problem.take(), &problem) {
+                    (
+                        Some(solved @ NodeProblem::WrongNode(_)),
+                        NodeProblem::Rejected { .. } | NodeProblem::Unrestricted { .. },
+                    )
+                    | (Some(solved @ NodeProblem::Rejected { .. }), NodeProblem::Unrestricted { .. }) => {
+                        transition = self.log_solved(&solved);
                     }
-                    _ => self.log_problem(&problem),
-                };
+                    _ => {}
+                }
                 self.verification = Some(self.writer.clone().wait_until_solved(problem.clone()).boxed_local());
                 self.problem = Some(problem);
                 transition
@@ -194,6 +229,10 @@ impl ReclaimState {
                 error!(node, error = %problem, "Agent is not restricted to its Node");
                 Transition::Unrestricted
             }
+            NodeProblem::Rejected { error, .. } => {
+                error!(node, error, "API server would reject a reclaim request");
+                Transition::Rejected
+            }
         }
     }
 
@@ -210,6 +249,10 @@ impl ReclaimState {
             }
             NodeProblem::Unrestricted { .. } => {
                 info!(node, "Agent is restricted to its Node now");
+                Transition::NodeVerified
+            }
+            NodeProblem::Rejected { .. } => {
+                info!(node, "API server accepts reclaim requests now");
                 Transition::NodeVerified
             }
         }

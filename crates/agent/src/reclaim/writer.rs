@@ -6,15 +6,18 @@
 //! A connection without a response must not delay the request once the API server is reachable again. So after a second
 //! without a response the request is hedged: it is sent again on new connections while the first attempt continues.
 
+use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use jiff::Timestamp;
 use kube::Client;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::api::{self, ApiError, Node, Rejection};
-use super::request::{NodeIdentity, PatchForm, ReclaimRequest};
+use super::request::{NodeIdentity, PatchForm, ReclaimRequest, WriteMode};
 use super::{NodeProblem, WrongNode};
 use crate::backoff::Backoff;
 use crate::client::ClientFactory;
@@ -29,6 +32,8 @@ const MAX_TRANSIENT_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_PERSISTENT_BACKOFF: Duration = Duration::from_secs(30);
 /// Errors whose text changes with every attempt (a load balancer may number its responses) are logged this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// How long errors that may disappear by themselves do not count as failing.
+const FAILING_AFTER: Duration = Duration::from_mins(1);
 /// The agent may not watch Nodes, so it polls until the request is cleared.
 const CLEARED_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const NODE_MISMATCH_POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -82,18 +87,33 @@ pub(crate) struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Returns when the request is stored.
-    pub(super) async fn write(self, request: ReclaimRequest) -> Result<(), WrongNode> {
+    /// Returns when the request is stored. `failing` is the error while the request keeps being rejected or lost.
+    pub(super) async fn write(
+        self,
+        request: ReclaimRequest,
+        failing: watch::Sender<Option<String>>,
+    ) -> Result<(), WrongNode> {
+        let started = Instant::now();
         let mut transient = Backoff::up_to(MAX_TRANSIENT_BACKOFF);
         let mut persistent = Backoff::up_to(MAX_PERSISTENT_BACKOFF);
         let mut last_logged = None;
         loop {
-            let error = match self.attempt(&request).await {
+            let error = match self.attempt(&request, WriteMode::Store).await {
                 Ok(()) => return Ok(()),
                 Err(AttemptError::WrongNode(error)) => return Err(error),
                 Err(error) => error,
             };
-            let delay = if let AttemptError::Transient(_) = error {
+            let is_transient = matches!(error, AttemptError::Transient(_));
+            if !is_transient || started.elapsed() >= FAILING_AFTER {
+                let error = Some(error.to_string());
+                failing.send_if_modified(|last| {
+                    *last != error && {
+                        *last = error;
+                        true
+                    }
+                });
+            }
+            let delay = if is_transient {
                 // An API server that has just returned rejects every request for a moment, which looks persistent.
                 persistent.reset();
                 transient.next_delay().max(error.retry_after())
@@ -130,8 +150,9 @@ impl RequestWriter {
         }
     }
 
-    /// Compares the machine IDs when the agent is armed, so that a mismatch is reported before it matters, and checks that the
-    /// admission policy restricts the agent. A Node that cannot be read is not compared: the patch compares it again.
+    /// Checks when the agent is armed what would otherwise fail when it matters: that the Node is this machine's, and that the
+    /// API server accepts a reclaim request. Also checks that the admission policy restricts the agent. A Node that cannot be
+    /// read is not compared: the patch compares it again.
     pub(super) async fn verify_node(self) -> Result<(), NodeProblem> {
         if let Some(expected) = &self.node.machine_id {
             match self.read_node().await {
@@ -139,6 +160,12 @@ impl RequestWriter {
                 Err(error) => debug!(node = self.node.name, %error, "Cannot verify Node"),
             }
         }
+        self.verify_access().await
+    }
+
+    /// Once the API server accepts a request, a 403 of the other check is not that of missing permissions.
+    async fn verify_access(&self) -> Result<(), NodeProblem> {
+        self.verify_write().await?;
         self.verify_scope().await
     }
 
@@ -150,19 +177,40 @@ impl RequestWriter {
                 if let Ok(node) = self.read_node().await
                     && self.node.machine_id.as_ref().is_none_or(|expected| node.machine_id() == expected)
                 {
-                    return self.verify_scope().await;
+                    return self.verify_access().await;
                 }
             },
-            // A policy takes effect some time after it was created.
-            NodeProblem::Unrestricted { .. } => {
+            // A policy takes effect some time after it was created, and permissions some time after they were granted.
+            NodeProblem::Unrestricted { .. } | NodeProblem::Rejected { .. } => {
                 let mut backoff = Backoff::up_to(MAX_PERSISTENT_BACKOFF);
                 loop {
                     sleep(backoff.next_delay()).await;
-                    if self.verify_scope().await.is_ok() {
-                        return Ok(());
+                    match self.verify_access().await {
+                        // The text of a rejection may differ each time.
+                        Err(next) if discriminant(&next) == discriminant(&problem) => {}
+                        result => return result,
                     }
                 }
             }
+        }
+    }
+
+    /// Sends a reclaim request as a dry run. Retried until the API server has decided.
+    async fn verify_write(&self) -> Result<(), NodeProblem> {
+        let mut backoff = Backoff::up_to(MAX_PERSISTENT_BACKOFF);
+        loop {
+            match self.attempt(&ReclaimRequest::trial(Timestamp::now()), WriteMode::DryRun).await {
+                Ok(()) => return Ok(()),
+                Err(AttemptError::WrongNode(error)) => return Err(error.into()),
+                Err(AttemptError::Transient(error)) => {
+                    debug!(node = self.node.name, %error, "Cannot verify that requests are accepted");
+                }
+                Err(error) => {
+                    let (node, error) = (self.node.name.clone(), error.to_string());
+                    return Err(NodeProblem::Rejected { node, error });
+                }
+            }
+            sleep(backoff.next_delay()).await;
         }
     }
 
@@ -188,11 +236,11 @@ impl RequestWriter {
         Err(WrongNode { node: self.node.name.clone(), actual: actual.to_owned(), expected: expected.to_owned() })
     }
 
-    async fn attempt(&self, request: &ReclaimRequest) -> Result<(), AttemptError> {
-        let response = match self.send_hedged(request, &PatchForm::AddToAnnotations).await {
+    async fn attempt(&self, request: &ReclaimRequest, mode: WriteMode) -> Result<(), AttemptError> {
+        let response = match self.send(request, &PatchForm::AddToAnnotations, mode).await {
             Err(ApiError::Rejected(rejection)) if rejection.code == StatusCode::UNPROCESSABLE_ENTITY => {
                 let form = self.diagnose(rejection).await?;
-                self.send_hedged(request, &form).await
+                self.send(request, &form, mode).await
             }
             response => response,
         };
@@ -215,10 +263,19 @@ impl RequestWriter {
         }
     }
 
+    /// Only a request that is stored is urgent.
+    async fn send(&self, request: &ReclaimRequest, form: &PatchForm, mode: WriteMode) -> Result<Vec<u8>, ApiError> {
+        match mode {
+            WriteMode::Store => self.send_hedged(request, form).await,
+            WriteMode::DryRun => api::send(&self.client, self.node.patch(request, form, mode)?, REQUEST_TIMEOUT).await,
+        }
+    }
+
     /// Returns the first response, of the first attempt or of a hedge.
     async fn send_hedged(&self, request: &ReclaimRequest, form: &PatchForm) -> Result<Vec<u8>, ApiError> {
         debug!(node = self.node.name, "Sending reclaim request");
-        let first = async { api::send(&self.client, self.node.patch(request, form)?, REQUEST_TIMEOUT).await };
+        let first =
+            async { api::send(&self.client, self.node.patch(request, form, WriteMode::Store)?, REQUEST_TIMEOUT).await };
         let hedges = async {
             sleep(HEDGE_AFTER).await;
             let mut backoff = Backoff::up_to(MAX_TRANSIENT_BACKOFF);
@@ -246,7 +303,7 @@ impl RequestWriter {
 
     async fn send_on_new_connection(&self, request: &ReclaimRequest, form: &PatchForm) -> Result<Vec<u8>, ApiError> {
         let client = self.clients.new_client()?;
-        api::send(&client, self.node.patch(request, form)?, HEDGE_TIMEOUT).await
+        api::send(&client, self.node.patch(request, form, WriteMode::Store)?, HEDGE_TIMEOUT).await
     }
 
     async fn read_node(&self) -> Result<Node, ApiError> {

@@ -7,15 +7,17 @@
 mod output;
 pub(crate) mod process;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::config::ReclaimAgentConfig;
 use output::Line;
@@ -70,10 +72,18 @@ impl OwnerMatch {
         }
     }
 
-    fn log(&self) {
+    /// The pattern that matched.
+    fn pattern(&self) -> &str {
+        match self {
+            OwnerMatch::Process(found) => &found.matched,
+        }
+    }
+
+    /// `earlier` is the number of matches that were not logged.
+    fn log(&self, earlier: u64) {
         match self {
             OwnerMatch::Process(ProcessMatch { pid, comm, matched, source: _ }) => {
-                info!(pid, comm, matched, "Match found");
+                info!(pid, comm, matched, earlier, "Match found");
             }
         }
     }
@@ -88,31 +98,65 @@ impl From<ProcessMatch> for OwnerMatch {
 /// One is enough to request the reclaim.
 pub(crate) const MAX_PENDING_MATCHES: usize = 16;
 
+/// A compiler that matches is started thousands of times, so matches of one pattern are logged this often.
+const MATCH_LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// When each pattern was logged last, and how many matches were not logged since.
+#[derive(Debug, Default)]
+pub(crate) struct MatchLog(HashMap<String, (Instant, u64)>);
+
+impl MatchLog {
+    /// Returns how many earlier matches were not logged, or `None` if this one is not to be logged either.
+    fn admit(&mut self, pattern: &str, now: Instant) -> Option<u64> {
+        let is_recent = |at: Instant| now.duration_since(at) < MATCH_LOG_INTERVAL;
+        if let Some((at, skipped)) = self.0.get_mut(pattern)
+            && is_recent(*at)
+        {
+            *skipped += 1;
+            return None;
+        }
+        let earlier = self.0.remove(pattern).map_or(0, |(_, skipped)| skipped);
+        // Patterns of earlier configurations.
+        self.0.retain(|_, (at, _)| is_recent(*at));
+        self.0.insert(pattern.to_owned(), (now, 0));
+        Some(earlier)
+    }
+}
+
 /// Where signals report to.
 #[derive(Clone)]
 pub(crate) enum MatchSink {
     /// JSON lines on standard output.
     JsonLines,
     /// The run loop, which requests the reclaim.
-    RunLoop(Sender<OwnerMatch>),
+    RunLoop { matches: Sender<OwnerMatch>, log: Arc<Mutex<MatchLog>> },
 }
 
 impl MatchSink {
+    pub(crate) fn run_loop(matches: Sender<OwnerMatch>) -> Self {
+        MatchSink::RunLoop { matches, log: Arc::default() }
+    }
+
     pub(crate) fn armed(&self, detector: &str) -> Result<(), SignalError> {
         match self {
             MatchSink::JsonLines => Line::Armed { detector }.write().map_err(SignalError::Output),
-            MatchSink::RunLoop(_) => Ok(()),
+            MatchSink::RunLoop { .. } => Ok(()),
         }
     }
 
     pub(crate) fn report(&self, found: &OwnerMatch) -> Result<(), SignalError> {
         match self {
             MatchSink::JsonLines => Line::from_match(found, Timestamp::now()).write().map_err(SignalError::Output),
-            MatchSink::RunLoop(matches) => {
+            MatchSink::RunLoop { matches, log } => {
                 // Sent before logging, which may block. If the channel is full, the matches in it request the same reclaim;
                 // the receiver is dropped only when the process ends.
                 let _ = matches.try_send(found.clone());
-                found.log();
+                let admitted = log.lock().admit(found.pattern(), Instant::now());
+                if let Some(earlier) = admitted {
+                    found.log(earlier);
+                } else {
+                    debug!(matched = found.pattern(), "Match found again");
+                }
                 Ok(())
             }
         }
@@ -131,4 +175,22 @@ pub(crate) fn start(signals: &[Arc<dyn OwnerSignal>]) -> io::Result<Receiver<Sig
         })?;
     }
     Ok(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches_of_a_pattern_are_logged_once_per_interval() {
+        let (mut log, start) = (MatchLog::default(), Instant::now());
+        assert_eq!(log.admit("gcc", start), Some(0));
+        for second in 1..60 {
+            assert_eq!(log.admit("gcc", start + Duration::from_secs(second)), None);
+        }
+        assert_eq!(log.admit("idea", start + Duration::from_secs(30)), Some(0), "each pattern by itself");
+        assert_eq!(log.admit("gcc", start + MATCH_LOG_INTERVAL), Some(59));
+        assert_eq!(log.admit("gcc", start + 2 * MATCH_LOG_INTERVAL), Some(0));
+        assert_eq!(log.0.len(), 1, "patterns that do not match any more are not kept");
+    }
 }

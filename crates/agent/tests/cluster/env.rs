@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::wait::eventually;
-use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions};
+use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions, NetworkNamespace};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -99,10 +99,13 @@ impl<'a> NodeEnv<'a> {
         std::fs::write(self.path("kubeconfig"), access.kubeconfig()).unwrap();
     }
 
-    /// Connects the agent to the API server through a proxy.
+    /// Connects the agent to the API server through a proxy. The certificate is checked as if there were none.
     pub(crate) fn connect_via(&self, proxy: &str) {
-        let kubeconfig = self.access.kubeconfig().replace(self.access.server(), proxy);
-        std::fs::write(self.path("kubeconfig"), kubeconfig).unwrap();
+        let mut kubeconfig: Value = serde_json::from_str(&self.access.kubeconfig()).unwrap();
+        let cluster = &mut kubeconfig["clusters"][0]["cluster"];
+        cluster["server"] = proxy.into();
+        cluster["tls-server-name"] = "127.0.0.1".into();
+        std::fs::write(self.path("kubeconfig"), kubeconfig.to_string()).unwrap();
     }
 
     /// Creates a pod of the agent on the Node and returns the access that the kubelet would mount into it. Unlike
@@ -165,10 +168,22 @@ impl<'a> NodeEnv<'a> {
     }
 
     pub(crate) fn start_agent(&self, arguments: &[&str]) -> Agent {
+        self.start_agent_by(self.command(arguments))
+    }
+
+    /// Starts the agent in a network namespace, where it receives no kernel events and polls.
+    pub(crate) fn start_agent_in(&self, network: &NetworkNamespace) -> Agent {
+        let agent = self.command(&["--detector", "poll"]);
+        let mut command = network.command(Path::new(agent.get_program()));
+        command.args(agent.get_args()).env("KUBECONFIG", self.path("kubeconfig")).env_remove("RUST_LOG");
+        self.start_agent_by(command)
+    }
+
+    fn start_agent_by(&self, mut command: Command) -> Agent {
         let log = self.path("log");
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let output = File::options().create(true).append(true).open(self.path("output")).unwrap();
-        let process = ChildProcess(self.command(arguments).stdout(output).stderr(file).spawn().unwrap());
+        let process = ChildProcess(command.stdout(output).stderr(file).spawn().unwrap());
         Agent { process, log }
     }
 
@@ -211,7 +226,7 @@ impl<'a> NodeEnv<'a> {
         self.wait_until_ready().await;
     }
 
-    async fn annotations(&self) -> Value {
+    pub(crate) async fn annotations(&self) -> Value {
         let node = self.nodes().get(&self.node).await.unwrap();
         json!(node.metadata.annotations.unwrap_or_default())
     }

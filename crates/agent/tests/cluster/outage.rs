@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use fivespot_testbed::NetworkNamespace;
 use fivespot_testbed::process::Signal;
+use fivespot_testbed::wait::eventually;
 
 use crate::env::{NodeEnv, REASON, shared, start_control_plane};
 use crate::tcp_proxy::TcpProxy;
+
+/// The agent notices a dead connection within 30 s; the rest is for two busy cores.
+const WATCH_DEADLINE: Duration = Duration::from_mins(2);
 
 #[tokio::test]
 async fn request_is_stored_when_the_api_server_is_restarted() {
@@ -64,6 +69,36 @@ async fn dead_connection_delays_neither_request_nor_configuration() {
     env.clear_request().await;
     let _idea = env.start_program("dead-idea-2");
     assert_eq!(env.wait_for_request().await[REASON], "process-match: dead-idea-2");
+}
+
+/// Packets of the agent's connection are dropped, so that no end of it ever arrives.
+#[tokio::test]
+async fn lost_packets_delay_neither_request_nor_configuration() {
+    if !NetworkNamespace::is_possible() {
+        return;
+    }
+    let env = NodeEnv::new(shared().await, "packets").await;
+    let network = NetworkNamespace::create(&env.plane.logs()).unwrap();
+    let proxy = TcpProxy::on(network.host_address(), env.access.server()).await;
+    env.connect_via(&proxy.server());
+    env.apply_config("match_commands = ['packets-idea']\n").await;
+    let _agent = env.start_agent_in(&network);
+    env.wait_until_ready().await;
+    let forwarded = proxy.forwarded();
+    network.cut_established_connections().unwrap();
+    let idea = env.start_program("packets-idea");
+    env.wait_for_request().await;
+    assert!(proxy.forwarded() > forwarded, "the request was sent on a new connection");
+
+    drop(idea);
+    env.apply_config("match_commands = ['packets-idea-2']\n").await;
+    env.clear_request().await;
+    let _idea = env.start_program("packets-idea-2");
+    // A silent watch is renewed by itself after about five minutes.
+    eventually("the new configuration is in effect", WATCH_DEADLINE, async || {
+        env.annotations().await[REASON] == "process-match: packets-idea-2"
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -167,16 +167,18 @@ async fn idle_agent_sends_no_requests() {
     assert_eq!(env.reclaim_requests().await, 1);
 }
 
-/// The log must tell an operator what is missing.
+/// Log and probe must show an operator what is missing.
 #[tokio::test]
-async fn rejection_by_the_policy_is_logged() {
+async fn rejection_by_the_policy_is_reported() {
     let env = NodeEnv::new(shared().await, "unbound").await;
     let unbound = env.plane.service_account(NAMESPACE, "5spot-reclaim-agent").await.unwrap();
     env.use_access(&unbound);
-    let mut agent = env.start_armed_agent("match_commands = ['unbound-idea']\n", &[]).await;
+    env.apply_config("match_commands = ['unbound-idea']\n").await;
+    let mut agent = env.start_agent(&[]);
+    let cause = "the token of the reclaim agent names no Node";
+    env.wait_until_not_ready(cause).await;
     let _idea = env.start_program("unbound-idea");
-    let names_cause =
-        |line: &Value| line["error"].as_str().unwrap().contains("the token of the reclaim agent names no Node");
+    let names_cause = |line: &Value| line["error"].as_str().unwrap().contains(cause);
     agent.wait_for_log("Cannot store reclaim request; retrying", names_cause).await;
     assert!(env.has_no_request().await);
     assert!(agent.process.is_running());

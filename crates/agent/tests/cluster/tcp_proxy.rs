@@ -26,8 +26,13 @@ struct State {
 
 impl TcpProxy {
     pub(crate) async fn in_front_of(server: &str) -> Self {
+        TcpProxy::on(Ipv4Addr::LOCALHOST, server).await
+    }
+
+    /// Listens on this address.
+    pub(crate) async fn on(address: Ipv4Addr, server: &str) -> Self {
         let server = server.strip_prefix("https://").unwrap().to_owned();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);

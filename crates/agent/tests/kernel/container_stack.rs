@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::env::{Cgroup, TestEnv, cgroup_hierarchies};
+use crate::fixtures::ChildProcess;
 use crate::pods::{start_in, wait_for_comm};
 use crate::{DETECTORS, NO_LINES};
 
@@ -115,6 +116,27 @@ fn program_in_a_unit_of_the_container_stack_does_not_match_by_arguments() {
             let user = start_in(&user_unit, &program);
             agent.expect_match(user.pid(), "/idea-unit 600", "cmdline");
         }
+        assert_eq!(agent.stop(), NO_LINES);
+    }
+}
+
+/// With v1 and v2, runc before 1.1 leaves a container in the v2 cgroup of the daemon that started it.
+#[test]
+fn program_in_a_container_of_the_owner_matches_with_v1_and_v2() {
+    let (v2, v1) = cgroup_hierarchies();
+    // A host with v2 alone has none.
+    let Some(systemd) = v1.iter().find(|hierarchy| hierarchy.ends_with("systemd")) else { return };
+    let root = format!("fivespot-hybrid-{}", std::process::id());
+    for detector in DETECTORS {
+        let env = TestEnv::new("match_argv_substrings = ['/idea-hybrid 600']\n");
+        let agent = env.dry_run(detector);
+        let container = Cgroup::create(systemd, &format!("{root}/docker/7eb2"));
+        let daemon = Cgroup::create(&v2, &format!("{root}/system.slice/containerd.service"));
+        let (inner, mut shell) = (container.enter(), daemon.enter());
+        shell.arg(inner.get_program()).args(inner.get_args());
+        shell.args(["/bin/sh", "-c", "exec \"$PROGRAM\" 600"]).env("PROGRAM", env.link_program("idea-hybrid"));
+        let idea = ChildProcess(shell.spawn().unwrap());
+        agent.expect_match(idea.pid(), "/idea-hybrid 600", "cmdline");
         assert_eq!(agent.stop(), NO_LINES);
     }
 }

@@ -89,6 +89,12 @@ impl DryRun {
         line
     }
 
+    /// How many bytes the agent has read so far, as counted by the kernel.
+    pub(crate) fn bytes_read(&self) -> usize {
+        let counters = std::fs::read_to_string(format!("/proc/{}/io", self.process.pid())).unwrap();
+        counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    }
+
     /// Terminates the agent and returns the remaining lines.
     pub(crate) fn stop(mut self) -> Vec<String> {
         self.process.signal(Signal::TERM);

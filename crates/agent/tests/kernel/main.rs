@@ -6,7 +6,9 @@ mod container_stack;
 mod env;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
+mod hidden_processes;
 mod pods;
+mod usermode_helpers;
 
 use std::process::{Command, Stdio};
 

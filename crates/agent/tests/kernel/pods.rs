@@ -1,6 +1,7 @@
 //! Programs in real cgroups that are laid out like those of the kubelet.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use crate::env::{Cgroup, DryRun, TestEnv, cgroup_hierarchies};
 use crate::fixtures::ChildProcess;
@@ -89,4 +90,43 @@ fn program_in_cgroup_with_similar_name_matches() {
         }
         assert_eq!(agent.stop(), NO_LINES);
     }
+}
+
+/// How much the agent reads of a command line that is long enough.
+const LONG: usize = 256 << 10;
+
+/// A program with a long command line. It starts its arguments in the cgroup: outside, those of the shell would be read.
+fn start_with_long_arguments(cgroup: &Cgroup) -> ChildProcess {
+    const SCRIPT: &str = "exec /bin/sh -c 'read line' sh \"$LONG\" \"$LONG\" \"$LONG\"";
+    let mut shell = cgroup.enter();
+    shell.args(["/bin/sh", "-c", SCRIPT]).env("LONG", "x".repeat(LONG / 2 - 100)).stdin(Stdio::piped());
+    let process = ChildProcess(shell.spawn().unwrap());
+    let cmdline = format!("/proc/{}/cmdline", process.pid());
+    while std::fs::read(&cmdline).unwrap().len() < LONG {
+        std::thread::yield_now();
+    }
+    process
+}
+
+/// The kernel counts what the agent reads, other programs of the machine included: hence half, and many processes.
+#[test]
+fn long_command_line_of_a_pod_is_not_read() {
+    const PROCESSES: usize = 20;
+    let (v2, _) = cgroup_hierarchies();
+    let root = format!("fivespot-long-{}", std::process::id());
+    let env = TestEnv::new("match_commands = ['idea-after']\nmatch_argv_substrings = ['idea-argument']\n");
+    let agent = env.dry_run("netlink");
+    let bytes_read_for = |name: &str| {
+        let cgroup = Cgroup::create(&v2, &format!("{root}/{name}"));
+        let before = agent.bytes_read();
+        let _processes: Vec<ChildProcess> = (0..PROCESSES).map(|_| start_with_long_arguments(&cgroup)).collect();
+        // The agent handles programs in the order in which they start.
+        let after = env.start_program("idea-after");
+        agent.expect_match(after.pid(), "idea-after", "comm");
+        agent.bytes_read() - before
+    };
+    let of_pod = bytes_read_for("kubepods/besteffort/pod0a1b2c3d-1234-5678-9abc-def012345678/4f5e");
+    assert!(of_pod < PROCESSES * LONG / 2, "{of_pod}");
+    let of_host = bytes_read_for("host");
+    assert!(of_host >= PROCESSES * LONG, "{of_host}");
 }

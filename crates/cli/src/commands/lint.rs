@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fivespot_cli_support::Failure;
+use fivespot_cli_support::{Failure, printable};
 use fivespot_validation::manifest::{self, ManifestError};
 use fivespot_validation::validate::EnforcedBy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -108,12 +108,6 @@ fn finding(error: &ManifestError) -> Finding {
     Finding { enforced_by, field: error.field().to_owned(), message: error.to_string() }
 }
 
-/// Escapes control characters: a manifest from an untrusted source must not control the terminal.
-fn printable(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
-}
-
 fn write_text(out: &mut dyn Write, results: &[LintResult]) -> io::Result<()> {
     for LintResult { file, namespace, name, accepted, findings } in results {
         let result = match (accepted, findings.is_empty()) {
@@ -121,7 +115,7 @@ fn write_text(out: &mut dyn Write, results: &[LintResult]) -> io::Result<()> {
             (true, true) => "accepted",
             (true, false) => "accepted, but the controller reports an error",
         };
-        writeln!(out, "{file}: {}: {result}", printable(&format!("{namespace}/{name}")))?;
+        writeln!(out, "{}: {result}", printable(&format!("{file}: {namespace}/{name}")))?;
         for Finding { enforced_by, message, .. } in findings {
             writeln!(out, "  {enforced_by:10}  {}", printable(message))?;
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use fivespot_cli_support::Failure;
+use fivespot_cli_support::{Failure, printable};
 use fivespot_schedule::Window;
 use jiff::{SignedDuration, Timestamp};
 
@@ -73,7 +73,7 @@ fn write_text(out: &mut dyn Write, target: &Target, span: &Span) -> io::Result<(
     let zone = target.schedule.time_zone();
     let windows = || target.schedule.windows(span.from, span.until);
     let disabled = if target.enabled { "" } else { ", disabled: the controller ignores these windows" };
-    writeln!(out, "{} ({}{disabled})", target.name, target.timezone)?;
+    writeln!(out, "{} ({}{disabled})", printable(&target.name), target.timezone)?;
     let Some(first) = windows().next() else {
         let next = match target.schedule.next_opening(span.from) {
             Some(next) => format!("the next window opens {}", local(next, zone)),

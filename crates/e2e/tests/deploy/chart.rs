@@ -378,7 +378,7 @@ fn invalid_values_are_rejected_by_name() {
         ("nodeAgent.enabled=maybe", "/nodeAgent/enabled"),
         ("nodeAgent.detector=none", "/nodeAgent/detector"),
         ("nodeAgent.pollInterval=5ms", "/nodeAgent/pollInterval"),
-        ("nodeAgent.pollInterval=61s", "/nodeAgent/pollInterval"),
+        ("nodeAgent.pollInterval=6s", "/nodeAgent/pollInterval"),
         ("nodeAgent.pollInterval=1m", "/nodeAgent/pollInterval"),
         (
             "nodeAgent.enabled=true,nodeAgent.detector=netlink,nodeAgent.pollInterval=1s",

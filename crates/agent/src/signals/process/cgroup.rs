@@ -35,6 +35,8 @@ impl CgroupNamespace {
 pub(super) struct Entry<'a> {
     /// Only the v2 hierarchy is sure to be unshared at the container's own cgroup.
     is_v2: bool,
+    /// The v1 hierarchy of systemd, which has no controllers.
+    is_systemd: bool,
     path: &'a str,
 }
 
@@ -55,8 +57,17 @@ pub(super) fn entries(cgroup: &str) -> impl Iterator<Item = Entry<'_>> {
         let (hierarchy, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        Some(Entry { is_v2: hierarchy == "0" && controllers.is_empty(), path })
+        let is_v2 = hierarchy == "0" && controllers.is_empty();
+        Some(Entry { is_v2, is_systemd: controllers == "name=systemd", path })
     })
+}
+
+/// The line of the hierarchy in which systemd places its units: v2, unless v1 is in use. Where both are, old container runtimes
+/// leave a container in the v2 cgroup of the daemon that started it.
+pub(super) fn unit_entry(cgroup: &str) -> Option<Entry<'_>> {
+    let is_used = |entry: &Entry<'_>| entry.components().any(|component| component != "..");
+    let systemd = entries(cgroup).find(|entry| entry.is_systemd && is_used(entry));
+    systemd.or_else(|| entries(cgroup).find(|entry| entry.is_v2))
 }
 
 /// The names that the kubelet uses, and no similar ones: an owner may have a slice or service of any name.

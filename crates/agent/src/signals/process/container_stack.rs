@@ -10,7 +10,7 @@
 //! A name alone proves nothing: a unit counts only outside of `user.slice`, where users have units of their own, and a daemon
 //! only if it runs as root. The agent cannot read `/proc/<pid>/exe` of other processes, which takes `CAP_SYS_PTRACE`.
 
-use super::cgroup::{Entry, entries};
+use super::cgroup::{Entry, unit_entry};
 use super::matcher::ProcessInfo;
 
 /// systemd units of the kubelet, of container runtimes, and of distributions that bundle them.
@@ -52,12 +52,9 @@ const DAEMONS: &[&[u8]] = &[
 /// containers, which have another cgroup.
 const SHIM: &[u8] = b"containerd-shim";
 
-/// Deeper than a mount helper below the kubelet; a process can have thousands of ancestors.
-const MAX_ANCESTORS: usize = 16;
-
 /// Whether the process with this cgroup is part of the container stack.
 pub(super) fn contains<P: ProcessInfo>(process: &P, cgroup: &str) -> bool {
-    entries(cgroup).any(|entry| is_unit_of_stack(&entry)) || has_daemon(process, cgroup)
+    unit_entry(cgroup).is_some_and(|entry| is_unit_of_stack(&entry)) || has_daemon(process, cgroup)
 }
 
 fn is_unit_of_stack(entry: &Entry<'_>) -> bool {
@@ -74,11 +71,7 @@ fn is_conmon_of_crio(name: &str) -> bool {
 
 /// Whether the process or one of its ancestors is a daemon of the container stack.
 fn has_daemon<P: ProcessInfo>(process: &P, cgroup: &str) -> bool {
-    if is_daemon(process, cgroup) {
-        return true;
-    }
-    let ancestors = std::iter::successors(process.parent(), ProcessInfo::parent);
-    ancestors.take(MAX_ANCESTORS).any(|ancestor| is_daemon(&ancestor, cgroup))
+    is_daemon(process, cgroup) || process.ancestors().any(|ancestor| is_daemon(&ancestor, cgroup))
 }
 
 fn is_daemon(process: &impl ProcessInfo, cgroup_of_descendant: &str) -> bool {

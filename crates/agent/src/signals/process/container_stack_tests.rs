@@ -1,4 +1,5 @@
 use super::*;
+use crate::signals::process::matcher::MAX_ANCESTORS;
 
 /// A process as `/proc` would show it.
 #[derive(Clone)]
@@ -45,6 +46,9 @@ impl ProcessInfo for FakeProcess {
     fn parent(&self) -> Option<Self> {
         self.parent.as_deref().cloned()
     }
+    fn is_kernel_thread(&self) -> bool {
+        false
+    }
     fn is_root(&self) -> bool {
         self.uid == 0
     }
@@ -62,6 +66,9 @@ fn unit_of_the_container_stack_is_recognised() {
         "0::/../../../system.slice/crio.service\n",
         // v1
         "9:name=systemd:/system.slice/k3s-agent.service\n8:pids:/\n0::/\n",
+        // both, managed by systemd
+        "9:name=systemd:/system.slice/containerd.service\n0::/system.slice/containerd.service\n",
+        "9:name=systemd:/../../..\n0::/../../../system.slice/containerd.service\n",
         "0::/system.slice/crio-conmon-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.scope\n",
     ] {
         assert!(root("mount").in_cgroup(cgroup).is_excluded(), "{cgroup}");
@@ -83,6 +90,8 @@ fn similar_unit_is_not_part_of_the_container_stack() {
         "0::/machine.slice/libpod-conmon-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.scope\n",
         "0::/system.slice/crio-conmon-idea.scope\n",
         "0::/system.slice/run-r0123456789abcdef.scope\n",
+        // a container of the owner's Docker on a host with v1 and v2, with runc before 1.1
+        "4:memory:/docker/7eb2\n1:name=systemd:/docker/7eb2\n0::/system.slice/containerd.service\n",
     ] {
         assert!(!root("conmon").in_cgroup(cgroup).is_excluded(), "{cgroup}");
     }

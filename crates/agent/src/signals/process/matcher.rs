@@ -16,6 +16,9 @@ const MAX_COMM: usize = 15;
 /// How many leading arguments may name the program: its own, or those of an interpreter, one option and the script.
 const NAMING_ARGUMENTS: usize = 3;
 
+/// Deeper than a mount helper below the kubelet.
+pub(super) const MAX_ANCESTORS: usize = 16;
+
 /// What is known about a process. Values are read lazily; `None` means that the process has exited.
 pub(crate) trait ProcessInfo {
     fn pid(&self) -> u32;
@@ -28,8 +31,26 @@ pub(crate) trait ProcessInfo {
     fn parent(&self) -> Option<Self>
     where
         Self: Sized;
+    fn is_kernel_thread(&self) -> bool;
     /// Whether its effective uid is 0.
     fn is_root(&self) -> bool;
+
+    /// Bounded: a process can have thousands of ancestors.
+    fn ancestors(&self) -> impl Iterator<Item = Self>
+    where
+        Self: Sized,
+    {
+        std::iter::successors(self.parent(), ProcessInfo::parent).take(MAX_ANCESTORS)
+    }
+
+    /// Whether the kernel started the program, directly or not: a handler of core dumps, `modprobe`. No program of an owner has
+    /// a kernel thread as ancestor.
+    fn is_started_by_kernel(&self) -> bool
+    where
+        Self: Sized,
+    {
+        self.ancestors().any(|ancestor| ancestor.is_kernel_thread())
+    }
 }
 
 /// Where a pattern matched.
@@ -76,8 +97,9 @@ impl Matcher {
         self.patterns.is_empty()
     }
 
-    /// The pattern that the process matches. A pod's process never matches, and one of the container stack only by name. The
-    /// caller has to check afterwards that the process is not exiting: the kernel moves an exiting process to the root of
+    /// The pattern that the process matches. A pod's process never matches, one of the container stack only by name, and one
+    /// that the kernel started never: the kernel passes text of a pod to it, such as the host name of a pod that crashed, and
+    /// its handler may run any program. The caller has to check afterwards that the process is not exiting: the kernel moves an exiting process to the root of
     /// every v1 hierarchy, where a pod's process looks like one of the host.
     pub(crate) fn find(&self, process: &impl ProcessInfo, namespace: CgroupNamespace) -> Option<ProcessMatch> {
         let comm = process.comm()?;
@@ -88,11 +110,11 @@ impl Matcher {
         // Read after the name and the command line: a container runtime moves a process to the pod's cgroup first, and then
         // executes the pod's program in it.
         let cgroup = process.cgroup()?;
-        let is_excluded = match source {
-            MatchSource::Comm => namespace.is_pod(&cgroup),
-            MatchSource::Cmdline => namespace.is_pod(&cgroup) || container_stack::contains(process, &cgroup),
+        let is_of_container_stack = || match source {
+            MatchSource::Comm => false,
+            MatchSource::Cmdline => container_stack::contains(process, &cgroup),
         };
-        if is_excluded {
+        if namespace.is_pod(&cgroup) || process.is_started_by_kernel() || is_of_container_stack() {
             return None;
         }
         let comm = String::from_utf8_lossy(&comm).into_owned();

@@ -11,6 +11,7 @@ struct FakeProcess {
     cmdline: Option<Vec<u8>>,
     cgroup: Option<String>,
     parent: Option<Box<FakeProcess>>,
+    is_kernel_thread: bool,
     read: RefCell<Vec<&'static str>>,
 }
 
@@ -24,6 +25,7 @@ fn process(argv: &[&str]) -> FakeProcess {
         cmdline: Some(cmdline),
         cgroup: Some("0::/user.slice\n".into()),
         parent: None,
+        is_kernel_thread: false,
         read: RefCell::default(),
     }
 }
@@ -59,6 +61,9 @@ impl ProcessInfo for FakeProcess {
     fn parent(&self) -> Option<Self> {
         self.read.borrow_mut().push("parent");
         self.parent.as_deref().cloned()
+    }
+    fn is_kernel_thread(&self) -> bool {
+        self.is_kernel_thread
     }
     fn is_root(&self) -> bool {
         true
@@ -169,7 +174,7 @@ fn only_what_the_patterns_need_is_read() {
     let make = || process(&["make", "-j32"]);
     for (patterns, expected) in [
         (commands(&["java"]), vec!["comm"]),
-        (commands(&["make"]), vec!["comm", "cgroup"]),
+        (commands(&["make"]), vec!["comm", "cgroup", "parent"]),
         (substrings(&["java"]), vec!["comm", "cgroup", "cmdline"]),
         (commands(&["gnome-system-monitor"]), vec!["comm"]),
     ] {
@@ -195,6 +200,24 @@ fn program_of_the_container_stack_matches_by_name_only() {
     assert_eq!(find(&commands(&["mount"]), &mount()), Some(("mount".into(), MatchSource::Comm)));
     let of_owner = process(&["mount", "java"]).child_of(process(&["/bin/sh"]));
     assert!(find(&substrings(&["java"]), &of_owner).is_some());
+}
+
+/// The kernel passes the host name of a pod that crashed to the handler of core dumps, which may run a debugger.
+#[test]
+fn program_that_the_kernel_started_does_not_match() {
+    let kthreadd = FakeProcess { is_kernel_thread: true, ..process(&["kthreadd"]) };
+    let handler = || process(&["/usr/lib/handler", "4711", "java-0"]).child_of(kthreadd.clone());
+    let gdb = || process(&["gdb", "java-0"]).child_of(handler());
+    for (patterns, process) in [
+        (substrings(&["java"]), handler()),
+        (commands(&["handler"]), handler()),
+        (substrings(&["java"]), gdb()),
+        (commands(&["gdb"]), gdb()),
+    ] {
+        assert_eq!(find(&patterns, &process), None);
+        let of_owner = FakeProcess { parent: None, ..process }.child_of(super::tests::process(&["/bin/sh"]));
+        assert!(find(&patterns, &of_owner).is_some());
+    }
 }
 
 #[test]

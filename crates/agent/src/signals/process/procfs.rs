@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use super::cgroup::CgroupNamespace;
 use super::matcher::ProcessInfo;
 
-/// `PF_EXITING` of the kernel's `sched.h`.
+/// Flags of the kernel's `sched.h`.
 const PF_EXITING: u64 = 0x4;
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Most files are shorter, so one read is enough.
 const INITIAL_BUFFER: usize = 512;
@@ -41,6 +42,11 @@ impl Procfs {
     pub(crate) fn own_pid(&self) -> u32 {
         let own = fs::read_link(self.root.join("self")).ok();
         own.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
+    }
+
+    /// Whether `hidepid` applies to the agent. Process 1 always exists, and has more capabilities than the agent.
+    pub(crate) fn hides_processes(&self) -> bool {
+        self.process(1).comm().is_none()
     }
 
     pub(crate) fn cgroup_namespace(&self) -> CgroupNamespace {
@@ -146,6 +152,10 @@ impl ProcessInfo for Process {
             directory: self.directory.with_file_name(pid.to_string()),
             comm: OnceCell::new(),
         })
+    }
+
+    fn is_kernel_thread(&self) -> bool {
+        self.stat().is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
     }
 
     fn is_root(&self) -> bool {

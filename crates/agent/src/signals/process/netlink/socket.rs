@@ -18,6 +18,9 @@ const QUEUE_BYTES: usize = 4 << 20;
 /// A datagram has 76 bytes; a page leaves room for kernels that batch messages.
 const DATAGRAM_BYTES: usize = 4096;
 
+/// More than the queue holds: the kernel adds nothing until it is empty.
+const MAX_DRAINED: usize = 1 << 14;
+
 pub(super) struct Socket {
     fd: OwnedFd,
 }
@@ -29,6 +32,13 @@ pub(super) enum Received {
     Lost,
     /// A timeout, an interrupted call or a message that is not from the kernel.
     Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    Empty,
+    /// Events arrive faster than they are read, or the queue overflowed again.
+    LimitReached,
 }
 
 pub(super) fn buffer() -> Box<[u8]> {
@@ -62,6 +72,18 @@ impl Socket {
         // The kernel counts microseconds and reads zero as no timeout.
         let timeout = timeout.map(|it| it.max(Duration::from_millis(1)));
         Ok(sockopt::set_socket_timeout(&self.fd, Timeout::Recv, timeout)?)
+    }
+
+    /// Drops what is queued, without blocking. Another overflow (ENOBUFS) says nothing new.
+    pub(super) fn drain(&self, buffer: &mut [u8]) -> io::Result<Drained> {
+        for _ in 0..MAX_DRAINED {
+            match net::recvfrom(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Drained::Empty),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Drained::LimitReached)
     }
 
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
