@@ -13,8 +13,8 @@ use crate::{DETECTORS, NO_LINES};
 /// Uid and gid without privileges.
 const UNPRIVILEGED: u32 = 65534;
 /// Starts `$PROGRAM` and reports its pid; ends it when the standard input is closed. The program is passed in the
-/// environment: as an argument it would match.
-const DAEMON: &str = "\"$PROGRAM\" 600 & echo $!; read line; kill $!";
+/// environment: as an argument it would match. The shell outlives the program, which would have another parent otherwise.
+const DAEMON: &str = "\"$PROGRAM\" 600 & echo $!; read line; kill $!; wait";
 
 /// A shell under the name of a daemon, which has started a program.
 struct Daemon {
