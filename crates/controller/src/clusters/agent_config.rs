@@ -120,6 +120,11 @@ impl AgentConfigCache {
         if before.is_none() { AffectedNodes::All } else { AffectedNodes::None }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.cache.all().len()
+    }
+
     fn cached(&self, node: &str) -> Option<Arc<ConfigMap>> {
         self.cache.get(&self.namespace, &keys::reclaim_config_map(node))
     }

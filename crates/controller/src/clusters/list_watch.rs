@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::wire::{Page, WireStatus};
+use super::wire::{Page, WireIdentity, WireStatus};
 use crate::runtime::rate_limit::RateLimit;
 use crate::runtime::request::{Operation, Origin, RequestError, send_to};
 
@@ -188,7 +188,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static> Progress
         let (version, event) = match decode::<K>(&line, self.of.kind)? {
             Decoded::Apply(object) => (object.resource_version(), Some(Event::Apply(object))),
             Decoded::Delete(object) => (object.resource_version(), Some(Event::Delete(object))),
-            Decoded::Bookmark(object) => (object.resource_version(), None),
+            Decoded::Bookmark(version) => (version, None),
             // The state starts over with a list.
             Decoded::Expired => return Ok(None),
         };
@@ -243,7 +243,8 @@ impl ListWatch {
 enum Decoded<K> {
     Apply(K),
     Delete(K),
-    Bookmark(K),
+    /// The version to continue from. A bookmark has no name.
+    Bookmark(Option<String>),
     /// The version to continue from is too old.
     Expired,
 }
@@ -262,7 +263,10 @@ fn decode<K: DeserializeOwned>(line: &str, kind: &'static str) -> Result<Decoded
     match event.r#type {
         "ADDED" | "MODIFIED" => Ok(Decoded::Apply(object()?)),
         "DELETED" => Ok(Decoded::Delete(object()?)),
-        "BOOKMARK" => Ok(Decoded::Bookmark(object()?)),
+        "BOOKMARK" => {
+            let bookmark: WireIdentity = serde_json::from_str(event.object.get()).map_err(invalid)?;
+            Ok(Decoded::Bookmark(bookmark.metadata.resource_version.map(|version| version.0)))
+        }
         "ERROR" => {
             let status: WireStatus = serde_json::from_str(event.object.get()).map_err(invalid)?;
             let WireStatus { code, message } = status;
@@ -294,10 +298,17 @@ mod tests {
         assert_eq!(failed.to_string(), "the watch of Nodes failed with code 500");
         assert!(failed.text().contains("secret text") && failed.text().len() < 600);
 
-        let taints = format!("{{\"spec\":{{\"taints\":[{}{{}}]}}}}", "{},".repeat(100_000));
-        let long = format!("{{\"spec\":{{\"taints\":[{{\"key\":\"{}\"}}]}}}}", "a".repeat(1000));
+        let bookmark = event("BOOKMARK", r#"{"kind":"Node","metadata":{"resourceVersion":"8"}}"#);
+        assert!(matches!(bookmark, Ok(Decoded::Bookmark(Some(version))) if version == "8"));
+
+        let taints =
+            format!("{{\"metadata\":{{\"name\":\"n1\"}},\"spec\":{{\"taints\":[{}{{}}]}}}}", "{},".repeat(100_000));
+        let long = format!(
+            "{{\"metadata\":{{\"name\":\"n1\"}},\"spec\":{{\"taints\":[{{\"key\":\"{}\"}}]}}}}",
+            "a".repeat(1000)
+        );
         let nested = format!("{{\"metadata\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
-        for object in [&taints, &long, &nested, "[]", "1"] {
+        for object in [&taints, &long, &nested, "{}", r#"{"metadata":{"name":"../n1"}}"#, "[]", "1"] {
             assert!(matches!(event("ADDED", object), Err(WatchError::InvalidEvent { .. })));
         }
         assert!(matches!(event("OTHER", node), Err(WatchError::InvalidEvent { .. })));
@@ -306,7 +317,8 @@ mod tests {
     #[test]
     fn page_with_too_many_items_is_not_decoded() {
         let page = |items: usize| {
-            serde_json::from_str::<Page<WorkloadNode>>(&format!("{{\"items\":[{}{{}}]}}", "{},".repeat(items - 1)))
+            let items = vec![r#"{"metadata":{"name":"n1"}}"#; items].join(",");
+            serde_json::from_str::<Page<WorkloadNode>>(&format!("{{\"items\":[{items}]}}"))
         };
         assert_eq!(page(500).unwrap().items.0.len(), 500);
         assert!(page(501).unwrap_err().to_string().contains("more than 500 items"));

@@ -12,6 +12,7 @@ mod known_nodes;
 mod kubeconfig;
 mod list_watch;
 mod nodes;
+mod requests;
 mod subscribers;
 mod wire;
 
@@ -21,9 +22,11 @@ use std::time::Duration;
 
 use fivespot_planner::retry::FailureClass;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::PatchParams;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::runtime::rate_limit::OncePer;
 use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
@@ -35,7 +38,8 @@ pub(crate) use connection::{ClusterKey, ConnectionDeps};
 pub(crate) use list_watch::PAGE_SIZE;
 use nodes::NodeCache;
 pub(crate) use nodes::has_reclaim_request;
-pub(crate) use wire::{Page, WorkloadConfigMap, WorkloadNode, WorkloadPod};
+pub(crate) use requests::ConfigMaps;
+pub(crate) use wire::{Page, WorkloadPod};
 
 /// How often a kind of failure of one workload cluster is logged: its server decides how often it fails, and with what text.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -176,8 +180,22 @@ pub(crate) struct WorkloadClient {
 }
 
 impl WorkloadClient {
-    pub(crate) fn nodes(&self) -> Api<WorkloadNode> {
-        Api::all(self.nodes.client.clone())
+    /// Reads a Node; `None` if it does not exist.
+    pub(crate) async fn get_node(&self, name: &str) -> Result<Option<Node>, kube::Error> {
+        requests::get_node(&self.nodes.client, name).await
+    }
+
+    pub(crate) async fn patch_node(
+        &self,
+        name: &str,
+        params: &PatchParams,
+        patch: &Value,
+    ) -> Result<Node, kube::Error> {
+        requests::patch_node(&self.nodes.client, name, params, patch).await
+    }
+
+    pub(crate) fn config_maps(&self, namespace: &str) -> ConfigMaps {
+        ConfigMaps::new(self.client(), namespace)
     }
 
     /// Sends a request whose response has nothing of interest.

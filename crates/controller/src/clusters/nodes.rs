@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
@@ -18,8 +18,9 @@ use super::LogLimit;
 use super::agent_config::{AgentConfigCache, configured_node, has_agent_label};
 use super::known_nodes::KnownNodes;
 use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
+use super::requests::{ConfigMaps, get_node};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
-use super::wire::{WorkloadConfigMap, WorkloadNode};
+use super::wire::WorkloadNode;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
 use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
@@ -128,8 +129,11 @@ impl NodeCache {
         self.subscribers.lock().retain(|other| !Arc::ptr_eq(other, subscribers));
     }
 
+    /// Applies a Node that was just read. One that no object is subscribed to is not kept.
     pub(super) fn apply_read(&self, node: Node) {
-        self.cache.apply_read(node);
+        if self.is_known(&node.name_any()) {
+            self.cache.apply_read(node);
+        }
     }
 
     pub(super) fn apply_write_response(&self, node: Node) {
@@ -166,7 +170,10 @@ impl NodeCache {
     /// Applies an item of the watch of the agent configurations.
     pub(super) fn apply_agent_config(&self, result: Result<Event<ConfigMap>, WatchError>) {
         let Some(configs) = self.agent_config.get() else { return };
-        let is_kept = |config: &ConfigMap| configured_node(config).is_some_and(|node| self.is_known(node));
+        let is_kept = |config: &ConfigMap| {
+            config.metadata.namespace.as_deref() == Some(&*self.deps.agent_namespace)
+                && configured_node(config).is_some_and(|node| self.is_known(node))
+        };
         match &result {
             Ok(Event::Apply(config) | Event::InitApply(config) | Event::Delete(config)) if !is_kept(config) => {}
             Ok(_) | Err(_) => self.notify(&configs.apply_watch_result(result)),
@@ -265,18 +272,16 @@ impl NodeCache {
     }
 
     async fn read(&self, name: &str) -> Result<(Option<Node>, Option<ConfigMap>), RequestError> {
-        let nodes: Api<WorkloadNode> = Api::all(self.client.clone());
         let operation = Operation::new("read", format!("Node {name}"));
-        let node = send_to(self.origin, WORKLOAD_TIMEOUT, operation, nodes.get_opt(name)).await?;
+        let node = send_to(self.origin, WORKLOAD_TIMEOUT, operation, get_node(&self.client, name)).await?;
         if !self.agent_config().is_some_and(AgentConfigCache::is_ready) {
-            return Ok((node.map(|node| node.0), None));
+            return Ok((node, None));
         }
-        let configs: Api<WorkloadConfigMap> = Api::namespaced(self.client.clone(), &self.deps.agent_namespace);
-        let config = keys::reclaim_config_map(name);
-        let operation = Operation::new("read", format!("ConfigMap {}/{config}", self.deps.agent_namespace));
-        let config = send_to(self.origin, WORKLOAD_TIMEOUT, operation, configs.get_opt(&config)).await?;
-        let managed = config.map(|config| config.0).filter(has_agent_label);
-        Ok((node.map(|node| node.0), managed))
+        let (namespace, config) = (&self.deps.agent_namespace, keys::reclaim_config_map(name));
+        let operation = Operation::new("read", format!("ConfigMap {namespace}/{config}"));
+        let config_maps = ConfigMaps::new(self.client.clone(), namespace);
+        let config = send_to(self.origin, WORKLOAD_TIMEOUT, operation, config_maps.get(&config)).await?;
+        Ok((node, config.filter(has_agent_label)))
     }
 
     fn notify(&self, affected: &AffectedNodes) {
@@ -293,4 +298,65 @@ impl NodeCache {
 /// Whether the agent requests the machine. Only the literal value counts.
 pub(crate) fn has_reclaim_request(node: &Node) -> bool {
     node.annotations().get(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::LOG_INTERVAL;
+    use super::super::requests::tests::client;
+    use super::*;
+    use crate::runtime::workqueue::{Key, Widths};
+
+    fn nodes(response: &serde_json::Value) -> NodeCache {
+        let deps = NodeCacheDeps {
+            agent_namespace: "agents".into(),
+            queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
+            log_limit: Arc::new(LogLimit::new(LOG_INTERVAL)),
+        };
+        let subscribers = SharedSubscribers::default();
+        subscribers.lock().add(&Key { namespace: "team".to_owned(), name: "desk".to_owned() }, "n1");
+        NodeCache::of_workload_cluster(client(response), "team/edge".to_owned(), subscribers, deps)
+    }
+
+    fn node(namespace: &str, name: &str) -> Node {
+        let node: WorkloadNode =
+            serde_json::from_value(json!({ "metadata": { "namespace": namespace, "name": name } })).unwrap();
+        node.0
+    }
+
+    fn config(namespace: &str, node: &str) -> ConfigMap {
+        let mut config = ConfigMap::default();
+        config.metadata.namespace = Some(namespace.to_owned());
+        config.metadata.name = Some(keys::reclaim_config_map(node));
+        config
+    }
+
+    #[tokio::test]
+    async fn only_subscribed_objects_are_kept_whatever_namespaces_and_names_a_server_invents() {
+        let nodes = Arc::new(nodes(&json!({})));
+        nodes.watch_agent_config();
+        let numbered = |prefix: &str, number: u32| format!("{prefix}-{number}");
+        for event in
+            [Event::Init, Event::InitApply(node("a", "n1")), Event::InitApply(node("b", "n1")), Event::InitDone]
+        {
+            nodes.apply_watch_event(event);
+        }
+        for number in 0..10 {
+            nodes.apply_watch_event(Event::Apply(node(&numbered("ns", number), "n1")));
+            nodes.apply_watch_event(Event::Apply(node("a", &numbered("n", number + 2))));
+            nodes.apply_read(node("a", &numbered("n", number + 2)));
+            for event in [Event::Init, Event::InitDone] {
+                nodes.apply_agent_config(Ok(event));
+            }
+            nodes.apply_agent_config(Ok(Event::Apply(config(&numbered("ns", number), "n1"))));
+            nodes.apply_agent_config(Ok(Event::Apply(config("agents", &numbered("n", number + 2)))));
+            nodes.apply_agent_config(Ok(Event::Apply(config("agents", "n1"))));
+        }
+        assert_eq!(nodes.cache.all().len(), 1);
+        assert!(nodes.get("n1").is_some());
+        let configs = nodes.agent_config().unwrap();
+        assert_eq!(configs.len(), 1);
+    }
 }

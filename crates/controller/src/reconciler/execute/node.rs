@@ -6,7 +6,6 @@ use fivespot_planner::observed::ManagedNode;
 use fivespot_planner::taints::{self, diff, record};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::Patch;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -123,17 +122,16 @@ impl Scope<'_> {
     ) -> Result<Option<String>, ReconcileError> {
         let Some((client, managed)) = self.node()? else { return Ok(None) };
         let operation = Operation::new(verb, format!("Node {}", managed.name));
-        let nodes = client.nodes();
         let mut cached = client.cached_node(&managed.name);
         for _ in 0..MAX_ATTEMPTS {
             let current = if let Some(node) = cached.take() {
                 node
             } else {
-                let read = nodes.get_opt(&managed.name);
+                let read = client.get_node(&managed.name);
                 let Some(node) = self.write_to_workload(&client, operation.clone(), read).await? else {
                     return Ok(None);
                 };
-                node.0.into()
+                node.into()
             };
             // Another Node with the same name has replaced it.
             if current.uid().as_ref() != Some(&managed.uid) {
@@ -141,11 +139,11 @@ impl Scope<'_> {
             }
             let Some(mut patch) = patch(&current) else { return Ok(None) };
             patch["metadata"]["resourceVersion"] = json!(current.resource_version());
-            let (params, patch) = (patch_params(), Patch::Merge(&patch));
-            let request = nodes.patch(&managed.name, &params, &patch);
+            let params = patch_params();
+            let request = client.patch_node(&managed.name, &params, &patch);
             match self.write_to_workload(&client, operation.clone(), request).await {
                 Ok(patched) => {
-                    client.apply_write_response(patched.0);
+                    client.apply_write_response(patched);
                     return Ok(Some(managed.name.clone()));
                 }
                 Err(error) if error.is_not_found() => return Ok(None),

@@ -186,7 +186,7 @@ async fn rejected_pods(
 
 /// Fails, and gives the connection up, if the API server does not respond.
 async fn check_connection(client: &WorkloadClient, node: &str) -> Result<(), ReconcileError> {
-    match client.send(Operation::new("read", format!("Node {node}")), client.nodes().get_opt(node)).await {
+    match client.send(Operation::new("read", format!("Node {node}")), client.get_node(node)).await {
         Err(error) if error.status().is_none() => Err(error.into()),
         Ok(_) | Err(_) => Ok(()),
     }

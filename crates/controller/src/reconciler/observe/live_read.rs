@@ -11,7 +11,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::{machine_child, node};
 use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta};
-use crate::clusters::{PAGE_SIZE, Page, WorkloadClient, WorkloadNode, WorkloadPod};
+use crate::clusters::{PAGE_SIZE, Page, WorkloadClient, WorkloadPod};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, RequestError, send};
@@ -122,8 +122,8 @@ async fn read_node(scope: &mut Scope<'_>) {
         return;
     };
     let operation = Operation::new("read", format!("Node {name}"));
-    scope.observed.node = match client.send(operation, client.nodes().get_opt(&name)).await {
-        Ok(Some(WorkloadNode(found))) => {
+    scope.observed.node = match client.send(operation, client.get_node(&name)).await {
+        Ok(Some(found)) => {
             let node = node::identify(context, key, &scope.object, &machine, &found);
             client.apply_read(found);
             node
