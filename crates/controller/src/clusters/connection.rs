@@ -25,6 +25,7 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::client::workload_client;
 use crate::runtime::error_class::ErrorClass;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::panics::isolate;
 use crate::runtime::request::{RequestError, describe, truncate};
 use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::workqueue::{Key, WorkQueue};
@@ -96,6 +97,8 @@ enum ConnectError {
     },
     #[error("server {server} closed the watch of its Nodes")]
     WatchClosed { server: String },
+    #[error("internal error; the log of the controller has the cause")]
+    Panicked,
 }
 
 impl ConnectError {
@@ -106,9 +109,10 @@ impl ConnectError {
                 format!("cannot create a client for server {server}: {}", describe(source))
             }
             ConnectError::Watch { server, source } => format!("server {server}: {}", source.text()),
-            ConnectError::Kubeconfig(_) | ConnectError::Timeout { .. } | ConnectError::WatchClosed { .. } => {
-                self.to_string()
-            }
+            ConnectError::Kubeconfig(_)
+            | ConnectError::Timeout { .. }
+            | ConnectError::WatchClosed { .. }
+            | ConnectError::Panicked => self.to_string(),
         }
     }
 }
@@ -228,7 +232,7 @@ impl Shared {
     async fn stay_connected(self: Arc<Self>) {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            let result = self.connect_and_follow().await;
+            let result = isolate(self.connect_and_follow()).await.unwrap_or(Err(ConnectError::Panicked));
             let delay = backoff.delay();
             if let Err(error) = result {
                 if self.deps.log_limit.allows(&format!("connection to {}", self.cluster)) {

@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod fair_queue;
 pub(crate) mod health;
 pub(crate) mod metrics;
+pub(crate) mod panics;
 pub(crate) mod permits;
 pub(crate) mod rate_limit;
 pub(crate) mod request;
