@@ -136,7 +136,9 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
 /// Reconciles one object and returns when it is due again.
 async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
     let started = Instant::now();
-    let is_urgent = context.urgency(key) == Urgency::Urgent;
+    let urgency = context.urgency(key);
+    let is_urgent = urgency == Urgency::Urgent;
+    let _running = context.workload_clusters.start_reconcile(key, urgency);
     let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
     let (requeue, result) = reconciler::reconcile(context, key).await;
     let object = context.objects.get(&key.namespace, &key.name);
@@ -160,6 +162,7 @@ fn is_overdue(object: &StoredObject) -> bool {
 fn promote(context: &Context, key: &Key) {
     if context.urgency(key) == Urgency::Urgent {
         context.writes.promote(key);
+        context.workload_clusters.supersede_reconcile(key);
     }
 }
 

@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
+use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -316,8 +317,12 @@ impl Shared {
             .map_err(|source| ConnectError::Client { server: server.clone(), source })?;
         let nodes = self.node_cache(client);
         let mut connection = Connection { server: server.clone(), stream: nodes.watch(), nodes };
-        let synced = tokio::time::timeout(LIST_TIMEOUT, connection.sync()).await;
-        synced.map_err(|_| ConnectError::Timeout { server, limit: LIST_TIMEOUT })??;
+        let synced = tokio::time::timeout(LIST_TIMEOUT, async {
+            connection.sync().await?;
+            let read = connection.nodes.read_unknown().await;
+            read.map_err(|error| ConnectError::Watch { server: server.clone(), source: error.into() })
+        });
+        synced.await.map_err(|_| ConnectError::Timeout { server: server.clone(), limit: LIST_TIMEOUT })??;
         Ok(connection)
     }
 
@@ -331,7 +336,18 @@ impl Shared {
         let reason = loop {
             tokio::select! {
                 event = stream.next() => match event {
-                    Some(Ok(event)) => nodes.apply_watch_event(event),
+                    Some(Ok(event)) => {
+                        let is_listed = matches!(event, Event::InitDone);
+                        nodes.apply_watch_event(event);
+                        if is_listed {
+                            self.node_unknown.notify_one();
+                        }
+                    }
+                    Some(Err(WatchError::Skipped { name, .. })) => {
+                        if nodes.mark_outdated(&name) {
+                            self.node_unknown.notify_one();
+                        }
+                    }
                     Some(Err(source)) if source.is_violation() => return Err(ConnectError::Watch { server, source }),
                     Some(Err(error)) => break error.to_string(),
                     None => break "server closed the watch".to_owned(),

@@ -12,8 +12,10 @@ mod known_nodes;
 mod kubeconfig;
 mod list_watch;
 mod nodes;
+mod pod_permits;
 mod requests;
 mod subscribers;
+mod waits;
 mod wire;
 
 use std::collections::HashMap;
@@ -27,9 +29,11 @@ use kube::api::PatchParams;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use tokio::time::Instant;
 
+use crate::runtime::permits::Urgency;
 use crate::runtime::rate_limit::OncePer;
-use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
+use crate::runtime::request::{Operation, Origin, RequestError, send_to};
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
@@ -38,8 +42,11 @@ pub(crate) use connection::{ClusterKey, ConnectionDeps};
 pub(crate) use list_watch::PAGE_SIZE;
 use nodes::NodeCache;
 pub(crate) use nodes::has_reclaim_request;
+pub(crate) use pod_permits::PodPermit;
 pub(crate) use requests::ConfigMaps;
-pub(crate) use wire::{Page, WorkloadPod};
+pub(crate) use waits::RunningReconcile;
+use waits::{RunningReconciles, Waits};
+pub(crate) use wire::{Page, WorkloadPod, complete};
 
 /// How often a kind of failure of one workload cluster is logged: its server decides how often it fails, and with what text.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -52,6 +59,7 @@ pub(crate) struct WorkloadClusters {
     /// The Nodes of the management cluster, shared by all Clusters without a kubeconfig.
     management_nodes: Arc<Mutex<Weak<NodeCache>>>,
     state: Mutex<State>,
+    running: RunningReconciles,
 }
 
 #[derive(Default)]
@@ -77,7 +85,22 @@ pub(crate) enum NodeLookup {
 
 impl WorkloadClusters {
     pub(crate) fn new(deps: ConnectionDeps) -> Self {
-        WorkloadClusters { deps, management_nodes: Arc::default(), state: Mutex::default() }
+        WorkloadClusters {
+            deps,
+            management_nodes: Arc::default(),
+            state: Mutex::default(),
+            running: RunningReconciles::default(),
+        }
+    }
+
+    /// A reconcile starts. Its requests to the workload cluster have a common deadline.
+    pub(crate) fn start_reconcile(&self, key: &Key, urgency: Urgency) -> RunningReconcile<'_> {
+        self.running.start(key, urgency)
+    }
+
+    /// The object that is being reconciled has become urgent: what it waits for now is not.
+    pub(crate) fn supersede_reconcile(&self, key: &Key) {
+        self.running.supersede(key);
     }
 
     /// Looks up the Node of an object's Machine. The object is queued when the result changes.
@@ -98,6 +121,12 @@ impl WorkloadClusters {
             }
             ConnectionState::Connected(nodes) => match nodes.get(name) {
                 Some(node) => NodeLookup::Found(node),
+                None if let Some((cause, is_due)) = nodes.unreadable(name) => {
+                    if is_due && nodes.mark_outdated(name) {
+                        connection.read_unknown_nodes();
+                    }
+                    NodeLookup::Unreachable(cause)
+                }
                 // A Secret may have been created since, and the Node may be in another cluster.
                 None if connection.recheck_kubeconfig() => NodeLookup::Connecting,
                 None if nodes.is_management() => NodeLookup::NoKubeconfig { secret: connection.secret() },
@@ -120,6 +149,7 @@ impl WorkloadClusters {
                 nodes,
                 connection: Arc::clone(connection),
                 queue: Arc::clone(&self.deps.queue),
+                waits: self.running.waits(key),
                 key: key.clone(),
             }),
             ConnectionState::Connecting | ConnectionState::Unreachable(_) => None,
@@ -175,6 +205,7 @@ pub(crate) struct WorkloadClient {
     nodes: Arc<NodeCache>,
     connection: Arc<ClusterConnection>,
     queue: Arc<WorkQueue>,
+    waits: Waits,
     /// The object that is being reconciled.
     key: Key,
 }
@@ -244,6 +275,17 @@ impl WorkloadClient {
         self.nodes.apply_write_response(node);
     }
 
+    /// Waits for a permit to send a request about a pod, at most until then.
+    pub(crate) async fn pod_permit(
+        &self,
+        namespace: &str,
+        until: Instant,
+        operation: &Operation,
+    ) -> Result<PodPermit, RequestError> {
+        let _waiting = self.queue.wait_elsewhere(&self.key);
+        self.waits.wait_until(until, operation, self.nodes.pod_permits.acquire(namespace)).await
+    }
+
     /// Sends a request. If there is no response, the connection is given up and established again.
     pub(crate) async fn send<T>(
         &self,
@@ -251,7 +293,7 @@ impl WorkloadClient {
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
         let result = self.send_for_pod(operation, request).await;
-        if result.as_ref().is_err_and(|error| error.status().is_none()) {
+        if result.as_ref().is_err_and(RequestError::is_connection_error) {
             self.connection.suspect(&self.nodes);
         }
         result
@@ -267,7 +309,8 @@ impl WorkloadClient {
         // A cluster that does not respond must not keep objects of other clusters waiting.
         let _waiting = self.queue.wait_elsewhere(&self.key);
         let origin = self.nodes.origin;
-        let result = send_to(origin, WORKLOAD_TIMEOUT, operation, request).await;
+        let send = |limit, operation| send_to(origin, limit, operation, request);
+        let result = self.waits.wait(operation, send).await;
         if let Err(error) = &result {
             // Conflicts and blocked evictions are part of normal operation.
             let is_expected = matches!(error.class(), FailureClass::Conflict) || error.is_too_many_requests();

@@ -17,7 +17,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LogLimit;
 use super::agent_config::{AgentConfigCache, configured_node, has_agent_label};
 use super::known_nodes::KnownNodes;
-use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
+use super::list_watch::{EventStream, ListWatch, Objects, WatchError, list_watch, map_event};
+use super::pod_permits::PodPermits;
 use super::requests::{ConfigMaps, get_node};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
 use super::wire::WorkloadNode;
@@ -35,6 +36,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 pub(super) struct NodeCache {
     pub(super) client: Client,
     pub(super) origin: Origin,
+    pub(super) pod_permits: PodPermits,
     /// For log lines.
     cluster: String,
     deps: NodeCacheDeps,
@@ -86,6 +88,7 @@ impl NodeCache {
         NodeCache {
             client,
             origin,
+            pod_permits: PodPermits::new(origin),
             cluster,
             deps,
             cache: Cache::reporting_own_writes(()),
@@ -115,6 +118,16 @@ impl NodeCache {
     /// Whether a Node that is not in the cache does not exist.
     pub(super) fn is_known(&self, name: &str) -> bool {
         self.known.as_ref().is_none_or(|known| known.lock().contains(name))
+    }
+
+    /// Why a Node cannot be read, and whether it is time to try again.
+    pub(super) fn unreadable(&self, name: &str) -> Option<(String, bool)> {
+        self.known.as_ref()?.lock().unreadable(name)
+    }
+
+    /// An event of a Node was skipped. Returns whether the Node has to be read.
+    pub(super) fn mark_outdated(&self, name: &str) -> bool {
+        self.known.as_ref().is_some_and(|known| known.lock().mark_outdated(name))
     }
 
     pub(super) fn watch_error(&self) -> Option<String> {
@@ -182,7 +195,12 @@ impl NodeCache {
 
     pub(super) fn watch(&self) -> EventStream<Node> {
         let path = Node::url_path(&(), None);
-        let of = ListWatch { client: self.client.clone(), origin: self.origin, kind: "Node", path, labels: None };
+        let objects = match self.origin {
+            Origin::Management => Objects::Listed,
+            Origin::Workload => Objects::ReadByName,
+        };
+        let of =
+            ListWatch { client: self.client.clone(), origin: self.origin, kind: "Node", path, labels: None, objects };
         list_watch::<WorkloadNode>(of).map_ok(|event| map_event(event, |node| node.0)).boxed()
     }
 
@@ -249,26 +267,43 @@ impl NodeCache {
         lists_nodes || self.agent_config().is_some_and(AgentConfigCache::is_listing)
     }
 
-    /// Reads the Nodes that objects have subscribed to since the list. Events of the watch must not be applied meanwhile:
-    /// afterwards, the older ones change nothing and the newer ones are applied.
+    /// Reads the Nodes whose state is not known. Events of the watch must not be applied meanwhile: afterwards, the older ones
+    /// change nothing and the newer ones are applied. Fails if the connection is lost; what a response says concerns only its
+    /// Node.
     pub(super) async fn read_unknown(&self) -> Result<(), RequestError> {
-        let names = self.known.as_ref().map(|known| known.lock().unknown(&self.cache)).unwrap_or_default();
+        let Some(known) = &self.known else { return Ok(()) };
+        let names = known.lock().unknown(&self.cache);
         let reads = futures::stream::iter(names).map(|name| async { (self.read(&name).await, name) });
         let mut reads = reads.buffer_unordered(MAX_CONCURRENT_READS);
         while let Some((result, name)) = reads.next().await {
-            let (node, config) = result?;
-            if let Some(known) = &self.known {
-                known.lock().insert(&name);
-            }
-            if let Some(node) = node {
-                self.cache.apply_watch_event(Event::Apply(node));
-            }
-            if let (Some(configs), Some(config)) = (self.agent_config(), config) {
-                configs.apply_watch_result(Ok(Event::Apply(config)));
+            match result {
+                Ok((node, config)) => {
+                    known.lock().insert(&name);
+                    self.apply_known(&name, node, config);
+                }
+                Err(error) if error.is_violation() => {
+                    if self.deps.log_limit.allows(&format!("Nodes of {}", self.cluster)) {
+                        tracing::warn!(cluster = self.cluster, error = error.text(), "Cannot read Node");
+                    }
+                    known.lock().insert_unreadable(&name, error.to_string());
+                    self.apply_known(&name, None, None);
+                }
+                Err(error) => return Err(error),
             }
             self.notify(&AffectedNodes::One(name));
         }
         Ok(())
+    }
+
+    fn apply_known(&self, name: &str, node: Option<Node>, config: Option<ConfigMap>) {
+        if let Some(node) = node {
+            self.cache.apply_watch_event(Event::Apply(node));
+        } else if let Some(cached) = self.get(name) {
+            self.cache.mark_deleted(&cached);
+        }
+        if let (Some(configs), Some(config)) = (self.agent_config(), config) {
+            configs.apply_watch_result(Ok(Event::Apply(config)));
+        }
     }
 
     async fn read(&self, name: &str) -> Result<(Option<Node>, Option<ConfigMap>), RequestError> {
@@ -305,11 +340,11 @@ mod tests {
     use serde_json::json;
 
     use super::super::LOG_INTERVAL;
-    use super::super::requests::tests::client;
+    use super::super::requests::tests::{client, responding_client};
     use super::*;
     use crate::runtime::workqueue::{Key, Widths};
 
-    fn nodes(response: &serde_json::Value) -> NodeCache {
+    fn nodes(client: Client) -> NodeCache {
         let deps = NodeCacheDeps {
             agent_namespace: "agents".into(),
             queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
@@ -317,7 +352,13 @@ mod tests {
         };
         let subscribers = SharedSubscribers::default();
         subscribers.lock().add(&Key { namespace: "team".to_owned(), name: "desk".to_owned() }, "n1");
-        NodeCache::of_workload_cluster(client(response), "team/edge".to_owned(), subscribers, deps)
+        let nodes = NodeCache::of_workload_cluster(client, "team/edge".to_owned(), Arc::clone(&subscribers), deps);
+        nodes.subscribe(&subscribers);
+        nodes
+    }
+
+    fn subscribe(nodes: &NodeCache, name: &str, node: &str) {
+        nodes.subscribers.lock()[0].lock().add(&Key { namespace: "team".to_owned(), name: name.to_owned() }, node);
     }
 
     fn node(namespace: &str, name: &str) -> Node {
@@ -335,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_subscribed_objects_are_kept_whatever_namespaces_and_names_a_server_invents() {
-        let nodes = Arc::new(nodes(&json!({})));
+        let nodes = Arc::new(nodes(client(&json!({}))));
         nodes.watch_agent_config();
         let numbered = |prefix: &str, number: u32| format!("{prefix}-{number}");
         for event in
@@ -358,5 +399,43 @@ mod tests {
         assert!(nodes.get("n1").is_some());
         let configs = nodes.agent_config().unwrap();
         assert_eq!(configs.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn node_that_cannot_be_read_concerns_no_other() {
+        let nodes = nodes(responding_client(|path| match path.rsplit('/').next() {
+            Some("n2") => json!({ "metadata": { "name": "n2" }, "spec": { "taints": "none" } }).to_string(),
+            name => json!({ "metadata": { "name": name, "resourceVersion": "5" } }).to_string(),
+        }));
+        subscribe(&nodes, "other", "n2");
+        for event in [Event::Init, Event::InitDone] {
+            nodes.apply_watch_event(event);
+        }
+        assert!(!nodes.is_known("n1") && !nodes.is_known("n2"));
+        nodes.read_unknown().await.unwrap();
+        assert!(nodes.get("n1").is_some() && nodes.get("n2").is_none());
+        assert!(nodes.is_known("n2") && nodes.unreadable("n1").is_none());
+        let (cause, is_due) = nodes.unreadable("n2").unwrap();
+        assert_eq!((cause.as_str(), is_due), ("cannot read Node n2: invalid response", false));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert!(nodes.unreadable("n2").unwrap().1);
+        // Its next event can be decoded.
+        nodes.apply_watch_event(Event::Apply(node("a", "n2")));
+        assert!(nodes.get("n2").is_some() && nodes.unreadable("n2").is_none());
+    }
+
+    #[tokio::test]
+    async fn node_whose_event_was_skipped_is_read() {
+        let nodes = nodes(client(&json!({
+            "metadata": { "name": "n1", "resourceVersion": "9" }, "spec": { "providerID": "p" },
+        })));
+        for event in [Event::Init, Event::InitApply(node("a", "n1")), Event::InitDone] {
+            nodes.apply_watch_event(event);
+        }
+        assert!(nodes.mark_outdated("n1") && !nodes.mark_outdated("n1") && !nodes.mark_outdated("n2"));
+        assert!(nodes.is_known("n1"));
+        nodes.read_unknown().await.unwrap();
+        assert_eq!(nodes.get("n1").unwrap().spec.as_ref().unwrap().provider_id.as_deref(), Some("p"));
+        assert!(nodes.mark_outdated("n1"));
     }
 }

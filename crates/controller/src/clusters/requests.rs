@@ -82,8 +82,14 @@ pub(super) mod tests {
     /// A client whose server sends the same response to each request.
     pub(in crate::clusters) fn client(response: &Value) -> Client {
         let response = response.to_string();
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let body = Body::from(response.clone().into_bytes());
+        responding_client(move |_| response.clone())
+    }
+
+    /// A client whose server responds to a path and query.
+    pub(in crate::clusters) fn responding_client(respond: impl Fn(&str) -> String + Clone + Send + 'static) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+            let body = Body::from(respond(&path).into_bytes());
             async move { Ok::<_, std::convert::Infallible>(Response::new(body)) }
         });
         Client::new(service, "default")

@@ -266,6 +266,38 @@ impl TryFrom<WirePod> for WorkloadPod {
     }
 }
 
+/// Completes JSON that is cut off: drops the value that is incomplete and closes what is open. API servers send what
+/// identifies an object before what makes it large.
+pub(crate) fn complete(text: &str) -> String {
+    // What is before a comma is complete.
+    let (_, last_comma) = scan(text);
+    let text = &text[..last_comma];
+    let closing: String = scan(text).0.iter().rev().map(|byte| char::from(*byte)).collect();
+    format!("{text}{closing}")
+}
+
+/// What closes the open objects and lists of incomplete JSON, outermost first, and where its last comma is.
+fn scan(text: &str) -> (Vec<u8>, usize) {
+    let (mut closing, mut last_comma) = (Vec::new(), 0);
+    let (mut in_string, mut is_escaped) = (false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' => closing.push(b'}'),
+            b'[' => closing.push(b']'),
+            b'}' | b']' => {
+                closing.pop();
+            }
+            b',' => last_comma = at,
+            _ => {}
+        }
+    }
+    (closing, last_comma)
+}
+
 /// Delegates to the type of the Kubernetes API.
 macro_rules! resource {
     ($type:ty, $object:ty, $scope:ty) => {
@@ -483,5 +515,50 @@ impl<'de> Deserialize<'de> for ReadyCondition {
             }
         }
         deserializer.deserialize_seq(FindReady)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn json_that_is_cut_off_anywhere_is_completed() {
+        let whole = json!({ "a": "x,{[\"\\", "b": [1, { "c": [], "d": {} }, [2, 3]], "e": { "f": "g" }, "h": null });
+        let text = whole.to_string();
+        for len in text.find(",\"b\"").unwrap() + 1..text.len() {
+            let completed: Value = serde_json::from_str(&complete(&text[..len])).unwrap_or_else(|error| {
+                panic!("{}: {error}", complete(&text[..len]));
+            });
+            assert!(completed.is_object());
+        }
+        assert_eq!(complete(""), "");
+    }
+
+    #[test]
+    fn many_owners_and_entries_do_not_fail_and_are_not_kept() {
+        let owners = vec![json!({ "kind": "ConfigMap", "name": "a", "uid": "b" }); 1000];
+        let pod = json!({ "metadata": { "name": "p", "namespace": "team", "uid": "u".repeat(1000), "ownerReferences": owners } });
+        let WorkloadPod(pod) = serde_json::from_value(pod).unwrap();
+        assert_eq!(pod.metadata.owner_references.unwrap().len(), MAX_OWNERS);
+        assert_eq!(pod.metadata.uid.unwrap().len(), MAX_UID);
+
+        let long = "v".repeat(100_000);
+        let mut annotations: BTreeMap<String, String> =
+            (0..1000).map(|it| (format!("{}/{it}", keys::GROUP), long.clone())).collect();
+        annotations.insert(keys::RECLAIM_REASON_ANNOTATION.to_owned(), long.clone());
+        let WorkloadNode(node) =
+            serde_json::from_value(json!({ "metadata": { "name": "n1", "annotations": annotations } })).unwrap();
+        let kept = node.metadata.annotations.unwrap();
+        assert_eq!((kept.len(), kept[keys::RECLAIM_REASON_ANNOTATION].len()), (1, MAX_ANNOTATION));
+
+        let mut data: BTreeMap<String, String> = (0..1000).map(|it| (it.to_string(), long.clone())).collect();
+        data.insert(keys::RECLAIM_CONFIG_KEY.to_owned(), "config".to_owned());
+        let config = json!({ "metadata": { "name": "c1", "namespace": "agents" }, "data": data });
+        let WorkloadConfigMap(config) = serde_json::from_value(config).unwrap();
+        let kept = config.data.unwrap();
+        assert_eq!((kept.len(), kept[keys::RECLAIM_CONFIG_KEY].as_str(), kept["1"].as_str()), (33, "config", ""));
     }
 }

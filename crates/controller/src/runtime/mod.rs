@@ -9,6 +9,7 @@ pub(crate) mod error_class;
 pub(crate) mod events;
 pub(crate) mod fair_queue;
 pub(crate) mod health;
+mod large_responses;
 pub(crate) mod metrics;
 pub(crate) mod panics;
 pub(crate) mod permits;
