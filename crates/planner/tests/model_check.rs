@@ -119,7 +119,7 @@ fn unreachable_workload_cluster() {
 
 #[test]
 fn failing_machines() {
-    check("failing machines", FaultClass::Machine, WITH_FAULT, 2_100_000);
+    check("failing machines", FaultClass::Machine, WITH_FAULT, 2_050_000);
 }
 
 #[test]
