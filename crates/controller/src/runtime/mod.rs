@@ -15,6 +15,7 @@ pub(crate) mod panics;
 pub(crate) mod permits;
 pub(crate) mod rate_limit;
 pub(crate) mod request;
+mod resolver;
 pub(crate) mod response_limits;
 pub(crate) mod watches;
 pub(crate) mod workqueue;

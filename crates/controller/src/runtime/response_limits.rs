@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{BoxError, Layer, Service};
 
 use super::large_responses::{LargePermit, LargePermits};
+use super::resolver::{Lookups, Resolver};
 
 const KIB: usize = 1024;
 /// Larger than any object that etcd stores.
@@ -51,17 +52,21 @@ pub(crate) enum LimitExceeded {
 
 /// What the clients of all workload clusters share.
 #[derive(Debug)]
-pub(crate) struct LargeResponses(Arc<LargePermits>);
+pub(crate) struct LargeResponses {
+    permits: Arc<LargePermits>,
+    lookups: Lookups,
+}
 
 impl LargeResponses {
     pub(crate) fn new() -> Self {
-        LargeResponses(LargePermits::new())
+        LargeResponses { permits: LargePermits::new(), lookups: Lookups::new() }
     }
 
     /// The limits for a client of a Cluster in this namespace.
     pub(crate) fn limits(&self, namespace: &str) -> ResponseLimits {
         let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
-        ResponseLimits { requests, large: Arc::clone(&self.0), namespace: namespace.into() }
+        let resolver = self.lookups.resolver(namespace);
+        ResponseLimits { requests, large: Arc::clone(&self.permits), namespace: namespace.into(), resolver }
     }
 }
 
@@ -71,6 +76,7 @@ pub(crate) struct ResponseLimits {
     requests: Arc<Semaphore>,
     large: Arc<LargePermits>,
     namespace: Arc<str>,
+    pub(super) resolver: Resolver,
 }
 
 impl<S> Layer<S> for ResponseLimits {
