@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fivespot_planner::children::ChildNames;
-use kube::ResourceExt as _;
 use parking_lot::Mutex;
 
 use super::types::{Machine, SharedResource};
@@ -13,14 +12,20 @@ use crate::runtime::workqueue::Key;
 
 pub(crate) struct MachineIndex {
     pub(crate) cache: Cache<Machine>,
-    /// Names of the Machines that claim a provider's machine.
-    claims: Mutex<HashMap<Claim, HashSet<String>>>,
+    /// By providerID, the Machines that claim a provider's machine, each with the name of its Cluster.
+    claims: Mutex<HashMap<String, HashMap<Key, String>>>,
     /// The ScheduledMachine of each Machine key, whether the Machine exists or not.
     owners: Mutex<HashMap<Key, Key>>,
 }
 
-/// A provider's machine: namespace and name of the Cluster, and the providerID.
-type Claim = (String, String, String);
+/// Whose Machines may have a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claimants {
+    /// Those of one Cluster: its kubeconfig says where the Node is.
+    OfOneCluster,
+    /// Those of all Clusters and namespaces: the Node is in the management cluster, which they share.
+    OfAllClusters,
+}
 
 impl MachineIndex {
     pub(crate) fn new(kind: SharedResource) -> Self {
@@ -32,9 +37,17 @@ impl MachineIndex {
         self.cache.get(&owner.namespace, &ChildNames::of(&owner.name).machine)
     }
 
-    /// Whether no other Machine of the same Cluster has the same providerID.
-    pub(crate) fn is_sole_claimant(&self, machine: &Machine) -> bool {
-        claim(machine).is_some_and(|claim| self.claims.lock().get(&claim).is_none_or(|names| names.len() <= 1))
+    /// Whether no other Machine has the same providerID.
+    pub(crate) fn is_sole_claimant(&self, machine: &Machine, among: Claimants) -> bool {
+        let Some(provider_id) = &machine.spec.provider_id else { return false };
+        let own = Key::of(machine);
+        let is_rival = |(other, cluster): (&Key, &String)| match among {
+            Claimants::OfOneCluster => {
+                *other != own && other.namespace == own.namespace && *cluster == machine.spec.cluster_name
+            }
+            Claimants::OfAllClusters => *other != own,
+        };
+        !self.claims.lock().get(provider_id).into_iter().flatten().any(is_rival)
     }
 
     /// Applies a Machine that was just read or created.
@@ -55,51 +68,33 @@ impl MachineIndex {
 
     pub(crate) fn update_claims(&self, event: &CacheEvent<Machine>) {
         let mut claims = self.claims.lock();
-        let mut remove = |machine: &Machine| {
-            if let Some(claim) = claim(machine)
-                && let Some(names) = claims.get_mut(&claim)
-            {
-                names.remove(&machine.name_any());
-                if names.is_empty() {
-                    claims.remove(&claim);
-                }
-            }
-        };
         match event {
             CacheEvent::Unchanged => {}
-            CacheEvent::Deleted { object, .. } => remove(object),
+            CacheEvent::Deleted { object, .. } => remove_claim(&mut claims, object),
             CacheEvent::Applied { before, after } => {
                 if let Some(before) = before {
-                    remove(before);
+                    remove_claim(&mut claims, before);
                 }
-                if let Some(claim) = claim(after) {
-                    claims.entry(claim).or_default().insert(after.name_any());
-                }
+                add_claim(&mut claims, after);
             }
             CacheEvent::Resynced => {
                 claims.clear();
-                for machine in self.cache.all() {
-                    if let Some(claim) = claim(&machine) {
-                        claims.entry(claim).or_default().insert(machine.name_any());
-                    }
-                }
+                self.cache.all().iter().for_each(|machine| add_claim(&mut claims, machine));
             }
         }
     }
 
     /// The Machines that claim what the Machine of an event claims, or claimed before it.
     pub(crate) fn claimants(&self, event: &CacheEvent<Machine>) -> HashSet<Key> {
-        let (namespace, claims) = match event {
+        let provider_ids = match event {
             CacheEvent::Applied { before, after } => {
-                (after.namespace(), vec![before.as_deref().and_then(claim), claim(after)])
+                [before.as_deref().and_then(|before| before.spec.provider_id.as_ref()), after.spec.provider_id.as_ref()]
             }
-            CacheEvent::Deleted { object, .. } => (object.namespace(), vec![claim(object)]),
+            CacheEvent::Deleted { object, .. } => [object.spec.provider_id.as_ref(), None],
             CacheEvent::Unchanged | CacheEvent::Resynced => return HashSet::new(),
         };
-        let namespace = namespace.unwrap_or_default();
-        let known = self.claims.lock();
-        let names = claims.into_iter().flatten().filter_map(|claim| known.get(&claim)).flatten();
-        names.map(|name| Key { namespace: namespace.clone(), name: name.clone() }).collect()
+        let claims = self.claims.lock();
+        provider_ids.into_iter().flatten().filter_map(|id| claims.get(id)).flat_map(HashMap::keys).cloned().collect()
     }
 
     /// Replaces all owners, after a list of ScheduledMachines.
@@ -125,11 +120,68 @@ impl MachineIndex {
     }
 }
 
-fn claim(machine: &Machine) -> Option<Claim> {
-    let provider_id = machine.spec.provider_id.clone()?;
-    Some((machine.namespace().unwrap_or_default(), machine.spec.cluster_name.clone(), provider_id))
+fn add_claim(claims: &mut HashMap<String, HashMap<Key, String>>, machine: &Machine) {
+    if let Some(provider_id) = machine.spec.provider_id.clone() {
+        claims.entry(provider_id).or_default().insert(Key::of(machine), machine.spec.cluster_name.clone());
+    }
+}
+
+fn remove_claim(claims: &mut HashMap<String, HashMap<Key, String>>, machine: &Machine) {
+    let Some(provider_id) = &machine.spec.provider_id else { return };
+    let Some(claimants) = claims.get_mut(provider_id) else { return };
+    claimants.remove(&Key::of(machine));
+    if claimants.is_empty() {
+        claims.remove(provider_id);
+    }
 }
 
 fn machine_key(owner: &Key) -> Key {
     Key { namespace: owner.namespace.clone(), name: ChildNames::of(&owner.name).machine }
+}
+
+#[cfg(test)]
+mod tests {
+    use fivespot_planner::children::MachineVersion;
+    use kube::core::ObjectMeta;
+
+    use super::super::types::{MachineSpec, MachineStatus, Ownership, ServedApi};
+    use super::*;
+
+    fn machine(namespace: &str, name: &str, cluster: &str) -> Machine {
+        Machine {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ownership: Ownership::default(),
+            exclusions: Default::default(),
+            spec: MachineSpec { cluster_name: cluster.to_owned(), provider_id: Some("host-1".to_owned()) },
+            status: MachineStatus::default(),
+        }
+    }
+
+    #[test]
+    fn node_of_the_management_cluster_is_claimed_across_namespaces_and_clusters() {
+        let index = MachineIndex::new(ServedApi::new(MachineVersion::V1Beta2).machines);
+        let own = machine("team", "desk", "edge");
+        index.apply_read(own.clone());
+        let is_sole = |among| index.is_sole_claimant(&own, among);
+        assert!(is_sole(Claimants::OfOneCluster) && is_sole(Claimants::OfAllClusters));
+        for (other, is_sole_of_cluster) in [
+            (machine("other", "desk", "edge"), true),
+            (machine("team", "other", "far"), true),
+            (machine("team", "other", "edge"), false),
+        ] {
+            index.apply_read(other.clone());
+            assert_eq!(
+                (is_sole(Claimants::OfOneCluster), is_sole(Claimants::OfAllClusters)),
+                (is_sole_of_cluster, false)
+            );
+            let deleted = CacheEvent::Deleted { object: other, was_cached: true };
+            assert_eq!(index.claimants(&deleted).len(), 2, "both are reconciled");
+            index.update_claims(&deleted);
+            assert!(is_sole(Claimants::OfAllClusters));
+        }
+    }
 }

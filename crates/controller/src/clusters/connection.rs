@@ -371,7 +371,9 @@ impl Shared {
                 },
             }
         };
-        tracing::info!(cluster = %self.cluster, reason, "Lost connection to workload cluster");
+        if self.deps.log_limit.allows(&format!("loss of {}", self.cluster)) {
+            tracing::info!(cluster = %self.cluster, reason, "Lost connection to workload cluster");
+        }
         // From here on the cached Nodes are outdated.
         self.set_state(ConnectionState::Connecting);
         Ok(())
@@ -402,7 +404,9 @@ impl Shared {
         }
         if let ConnectionState::Connected(nodes) = &next {
             nodes.subscribe(&self.subscribers);
-            if !matches!(&*state, ConnectionState::Connected(_)) {
+            if !matches!(&*state, ConnectionState::Connected(_))
+                && self.deps.log_limit.allows(&format!("connection of {}", self.cluster))
+            {
                 tracing::info!(cluster = %self.cluster, "Connected to workload cluster");
             }
         }

@@ -156,6 +156,16 @@ impl WorkloadClusters {
         }
     }
 
+    /// Whether to log something about an object that the server of its workload cluster can cause as often as it likes.
+    pub(crate) fn allows_log(&self, key: &Key, what: &str) -> bool {
+        self.deps.log_limit.allows(&format!("{key}: {what}"))
+    }
+
+    /// Whether the Node of an object's Machine is looked for in the management cluster.
+    pub(crate) fn is_in_management_cluster(&self, key: &Key) -> bool {
+        self.client_for(key).is_some_and(|client| client.nodes.is_management())
+    }
+
     /// The configuration of the agent on the Node of an object's Machine. The object is queued when it changes.
     pub(crate) fn agent_config(&self, key: &Key, node: &str) -> AgentConfigState {
         let client = self.client_for(key);

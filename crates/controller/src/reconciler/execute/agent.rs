@@ -48,7 +48,9 @@ impl Scope<'_> {
             AgentConfigState::Absent => agent.create(config).await?,
             AgentConfigState::Found(found) => agent.replace(config, &found).await?,
         }
-        info!(node = node.name, "Rolled out reclaim agent");
+        if self.allows_log("roll out") {
+            info!(node = node.name, "Rolled out reclaim agent");
+        }
         Ok(())
     }
 
@@ -67,7 +69,9 @@ impl Scope<'_> {
                 node.labels().contains_key(keys::RECLAIM_AGENT_LABEL).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("withdraw")
+        {
             info!(node, "Withdrew reclaim agent");
         }
         Ok(())

@@ -42,7 +42,9 @@ impl Scope<'_> {
                 (!unschedulable).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("cordon")
+        {
             info!(node, "Cordoned Node");
         }
         Ok(())
@@ -58,7 +60,9 @@ impl Scope<'_> {
                 node.annotations().contains_key(keys::CORDONED_BY_ANNOTATION).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("uncordon")
+        {
             info!(node, "Uncordoned Node");
         }
         Ok(())
@@ -86,7 +90,9 @@ impl Scope<'_> {
                 (diff.is_changed || record.as_ref() != recorded).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("taint")
+        {
             info!(node, taints = desired.len(), "Applied taints");
         }
         self.outcome.taints = status.into_inner();
@@ -104,6 +110,11 @@ impl Scope<'_> {
             debug!(node, "Cleared reclaim request");
         }
         Ok(())
+    }
+
+    /// Whether to log a write that a server which reverts it can cause any number of times.
+    pub(super) fn allows_log(&self, what: &str) -> bool {
+        self.context.workload_clusters.allows_log(self.key, what)
     }
 
     /// The Node of the Machine with a client for its cluster; `None` if there is no Node.

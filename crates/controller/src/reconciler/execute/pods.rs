@@ -60,7 +60,7 @@ impl Scope<'_> {
         // A drain polls; rejected evictions are worth a warning only once, and one line for all pods.
         if let Some(causes) = describe_rejected_pods(&rejected) {
             let node = &node.name;
-            if self.observed.stored.shutdown_started_at.is_none() {
+            if self.observed.stored.shutdown_started_at.is_none() && self.allows_log("evict") {
                 warn!(node, causes, "Evictions rejected");
             } else {
                 debug!(node, causes, "Evictions rejected");
@@ -96,7 +96,9 @@ impl Scope<'_> {
         let results = for_each_pod(pods, |pod, until| self.delete_pod(&client, pod, until).boxed()).await;
         let rejected = rejected_pods(&client, &node.name, results, &Rejection::Deletion { code: None }).await?;
         let deleted = pods.len() - rejected.len();
-        info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
+        if self.allows_log("delete pods") {
+            info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
+        }
         Ok(rejected)
     }
 
