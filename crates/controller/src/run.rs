@@ -119,15 +119,13 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
         let key = with_heartbeat(health, next).await;
         let context = Arc::clone(context);
         tasks.spawn(async move {
-            let requeue_after = match panics::isolate(reconcile(&context, &key)).await {
-                Ok(requeue_after) => requeue_after,
-                Err(Panicked) => {
-                    context.metrics.record_error("panic");
-                    // A write may have been in flight.
-                    context.mark_uncertain(&key);
-                    Some(REQUEUE_AFTER_PANIC)
-                }
-            };
+            let requeue_after = panics::isolate(reconcile(&context, &key)).await;
+            let requeue_after = requeue_after.unwrap_or_else(|Panicked| {
+                context.metrics.record_error("panic");
+                // A write may have been in flight.
+                context.mark_uncertain(&key);
+                Some(REQUEUE_AFTER_PANIC)
+            });
             context.queue.done(&key, requeue_after);
         });
     }
@@ -140,7 +138,7 @@ async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
     let is_urgent = urgency == Urgency::Urgent;
     let _running = context.workload_clusters.start_reconcile(key, urgency);
     let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
-    let (requeue, result) = reconciler::reconcile(context, key).await;
+    let (requeue, result) = Box::pin(reconciler::reconcile(context, key)).await;
     let object = context.objects.get(&key.namespace, &key.name);
     let phase = object.as_ref().and_then(|object| object.phase());
     context.metrics.record_reconcile(phase, result, started.elapsed());

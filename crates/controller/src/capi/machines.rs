@@ -142,6 +142,7 @@ fn machine_key(owner: &Key) -> Key {
 #[cfg(test)]
 mod tests {
     use fivespot_planner::children::MachineVersion;
+    use fivespot_planner::observed::Exclusions;
     use kube::core::ObjectMeta;
 
     use super::super::types::{MachineSpec, MachineStatus, Ownership, ServedApi};
@@ -155,7 +156,7 @@ mod tests {
                 ..ObjectMeta::default()
             },
             ownership: Ownership::default(),
-            exclusions: Default::default(),
+            exclusions: Exclusions::default(),
             spec: MachineSpec { cluster_name: cluster.to_owned(), provider_id: Some("host-1".to_owned()) },
             status: MachineStatus::default(),
         }

@@ -320,7 +320,8 @@ impl WorkloadClient {
         let _waiting = self.queue.wait_elsewhere(&self.key);
         let origin = self.nodes.origin;
         let send = |limit, operation| send_to(origin, limit, operation, request);
-        let result = self.waits.wait(operation, send).await;
+        // Boxed like the request itself: a reconcile has many of these.
+        let result = Box::pin(self.waits.wait(operation, send)).await;
         if let Err(error) = &result {
             // Conflicts and blocked evictions are part of normal operation.
             let is_expected = matches!(error.class(), FailureClass::Conflict) || error.is_too_many_requests();

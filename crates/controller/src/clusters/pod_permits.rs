@@ -73,7 +73,7 @@ mod tests {
         let permits = PodPermits::new(Origin::Workload);
         // Eight drains, each with pods of a namespace whose webhook hangs.
         let mut hanging: Vec<_> = (0..24).map(|_| permits.acquire("hanging").boxed()).collect();
-        let held: Vec<_> = hanging.iter_mut().filter_map(|it| it.now_or_never()).collect();
+        let held: Vec<_> = hanging.iter_mut().filter_map(futures::FutureExt::now_or_never).collect();
         assert_eq!(held.len(), MAX_PER_NAMESPACE);
         for namespace in ["a", "b", "c"] {
             for _ in 0..10 {

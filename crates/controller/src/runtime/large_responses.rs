@@ -130,7 +130,7 @@ mod tests {
         let acquire = |namespace: &str| Arc::clone(&permits).acquire(namespace.to_owned()).boxed();
         // Four namespaces hold everything and wait for more.
         let mut hostile: Vec<_> = (0..40).map(|it| acquire(&format!("hostile-{}", it % 4))).collect();
-        let mut held: Vec<_> = hostile.iter_mut().map(|it| it.now_or_never()).collect();
+        let mut held: Vec<_> = hostile.iter_mut().map(futures::FutureExt::now_or_never).collect();
         assert_eq!(held.iter().flatten().count(), MAX_LARGE);
         let mut honest = acquire("honest");
         assert!((&mut honest).now_or_never().is_none());
@@ -146,7 +146,7 @@ mod tests {
     async fn namespace_has_a_bounded_share() {
         let permits = LargePermits::new();
         let mut waiting: Vec<_> = (0..5).map(|_| Arc::clone(&permits).acquire("a".to_owned()).boxed()).collect();
-        let held: Vec<_> = waiting.iter_mut().filter_map(|it| it.now_or_never()).collect();
+        let held: Vec<_> = waiting.iter_mut().filter_map(futures::FutureExt::now_or_never).collect();
         assert_eq!(held.len(), MAX_LARGE_PER_NAMESPACE);
     }
 }
