@@ -35,7 +35,7 @@ mod signals;
 
 use std::process::ExitCode;
 
-use fivespot_cli_support::{Failure, finish, parse_args};
+use fivespot_cli_support::{Failure, abort_on_panic, finish, parse_args};
 
 use options::Options;
 use run::Outcome;
@@ -44,6 +44,7 @@ use run::Outcome;
 const EXIT_MATCH: u8 = 10;
 
 fn main() -> ExitCode {
+    abort_on_panic();
     let options: Options = parse_args();
     if let Err(error) = logging::init() {
         return finish(Err(Failure::bad_input(error.to_string())));

@@ -32,6 +32,16 @@ impl Failure {
     }
 }
 
+/// Aborts the process on a panic in any thread, after it was printed: a thread that ended silently would leave its part of
+/// the work undone.
+pub fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        std::process::abort();
+    }));
+}
+
 /// Prints the failure, if any, and returns the exit code.
 pub fn finish(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };

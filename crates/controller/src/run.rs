@@ -22,6 +22,7 @@ use crate::runtime::client::client;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::health::{self, HEARTBEAT_INTERVAL, Health};
 use crate::runtime::metrics::Metrics;
+use crate::runtime::panics::{self, Panicked};
 use crate::runtime::permits::{Urgency, WritePermits};
 use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::watches::NotServed;
@@ -34,6 +35,8 @@ const RECONCILES_PER_WRITE: usize = 4;
 /// Reconciles of one namespace, in full lanes: so many slow Clusters of a namespace delay none of its others. A reconcile
 /// takes about 20 KiB.
 const LANES_PER_NAMESPACE: usize = 4;
+/// When to reconcile an object again whose reconcile panicked, unless it changes before.
+const REQUEUE_AFTER_PANIC: Duration = Duration::from_mins(1);
 /// How long running reconciles may take to end on shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long publishing queued events may take after that.
@@ -42,6 +45,7 @@ const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Runs the controller until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     telemetry::init(config.log_format)?;
+    panics::install_hook();
     let metrics = Arc::new(Metrics::new());
     let health = Arc::new(Health::new(Arc::clone(&metrics)));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -115,21 +119,34 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
         let key = with_heartbeat(health, next).await;
         let context = Arc::clone(context);
         tasks.spawn(async move {
-            let started = Instant::now();
-            let is_urgent = context.urgency(&key) == Urgency::Urgent;
-            let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
-            let (requeue, result) = reconciler::reconcile(&context, &key).await;
-            let object = context.objects.get(&key.namespace, &key.name);
-            let phase = object.as_ref().and_then(|object| object.phase());
-            context.metrics.record_reconcile(phase, result, started.elapsed());
-            context.metrics.set_overdue(&key, object.is_some_and(|object| is_overdue(&object)));
-            let requeue_after = match requeue {
-                Requeue::Never => None,
-                // Counted from the decision, not from the end of the reconcile.
-                Requeue::After(after) => Some(after.saturating_sub(started.elapsed())),
-            };
+            let requeue_after = panics::isolate(reconcile(&context, &key)).await;
+            let requeue_after = requeue_after.unwrap_or_else(|Panicked| {
+                context.metrics.record_error("panic");
+                // A write may have been in flight.
+                context.mark_uncertain(&key);
+                Some(REQUEUE_AFTER_PANIC)
+            });
             context.queue.done(&key, requeue_after);
         });
+    }
+}
+
+/// Reconciles one object and returns when it is due again.
+async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
+    let started = Instant::now();
+    let urgency = context.urgency(key);
+    let is_urgent = urgency == Urgency::Urgent;
+    let _running = context.workload_clusters.start_reconcile(key, urgency);
+    let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
+    let (requeue, result) = Box::pin(reconciler::reconcile(context, key)).await;
+    let object = context.objects.get(&key.namespace, &key.name);
+    let phase = object.as_ref().and_then(|object| object.phase());
+    context.metrics.record_reconcile(phase, result, started.elapsed());
+    context.metrics.set_overdue(key, object.is_some_and(|object| is_overdue(&object)));
+    match requeue {
+        Requeue::Never => None,
+        // Counted from the decision, not from the end of the reconcile.
+        Requeue::After(after) => Some(after.saturating_sub(started.elapsed())),
     }
 }
 
@@ -143,6 +160,7 @@ fn is_overdue(object: &StoredObject) -> bool {
 fn promote(context: &Context, key: &Key) {
     if context.urgency(key) == Urgency::Urgent {
         context.writes.promote(key);
+        context.workload_clusters.supersede_reconcile(key);
     }
 }
 

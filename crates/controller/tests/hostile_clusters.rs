@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fivespot_api::Phase;
 use fivespot_testbed::TestNamespace;
 use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
-use fivespot_testbed::hostile_server::{Attack, HostileServer};
+use fivespot_testbed::hostile_server::{Attack, HostileServer, PAGES};
 use fivespot_testbed::process::Signal;
 use fixtures::{
     Controller, Endpoint, TestMachine, condition, namespace_with_cluster, never, scheduled_machine, testbed, wait_for,
@@ -88,6 +88,12 @@ impl Tenants {
         TestMachine::new(&self.hostile, &cluster_name(index))
     }
 
+    /// Name and providerID of a hostile machine's Node.
+    async fn node(&self, index: usize) -> (String, String) {
+        let sm = self.machine(index);
+        (sm.node_name(), sm.node().await.spec.unwrap().provider_id.unwrap())
+    }
+
     /// Points the kubeconfig of each Cluster at a server with this attack.
     async fn attack(&self, attacks: &[Attack]) -> Vec<HostileServer> {
         let mut servers = Vec::new();
@@ -125,6 +131,8 @@ async fn hostile_servers_exhaust_neither_memory_nor_log() {
         (Attack::EndlessHeader, "invalid response"),
         (Attack::SlowBody, "did not respond within"),
         (Attack::SilentHandshake, "did not respond within"),
+        (Attack::NamelessObjects, "invalid response"),
+        (Attack::ManyNodes, "invalid response"),
     ];
     let attacks: Vec<_> = attacks.iter().cycle().take(attacks.len() * 2).collect();
     let tenants = Tenants::create(attacks.len()).await;
@@ -154,6 +162,8 @@ async fn hostile_servers_exhaust_neither_memory_nor_log() {
     // Two servers send this text on each attempt.
     let quoted = log.lines().filter(|line| line.contains("FOREIGN-TEXT")).count();
     assert!((1..10).contains(&quoted), "{log}");
+    let metrics = controller.metrics().await;
+    assert!(metrics.contains("fivespot_errors_total{error_type=\"panic\"} 0"), "{metrics}");
     drop(servers);
     tenants.close().await;
 }
@@ -161,10 +171,10 @@ async fn hostile_servers_exhaust_neither_memory_nor_log() {
 #[tokio::test]
 async fn flood_of_watch_events_causes_few_writes() {
     let _serial = SERIAL.lock().await;
-    let tenants = Tenants::create(2).await;
-    let provider_id = tenants.machine(0).node().await.spec.unwrap().provider_id.unwrap();
-    let flood = Attack::Flood { node: tenants.machine(0).node_name(), provider_id };
-    let servers = tenants.attack(&[flood, Attack::ClosedWatches]).await;
+    let tenants = Tenants::create(3).await;
+    let (node, provider_id) = tenants.node(0).await;
+    let flood = Attack::Flood { node, provider_id };
+    let servers = tenants.attack(&[flood, Attack::ClosedWatches, Attack::BrokenWatches]).await;
     let (mark, started) = (testbed().await.audit().mark(), Instant::now());
     let controller = Controller::start_with_args(testbed().await, &[]).await;
     // The flooded Node is in use, and the other tenant's machine is removed meanwhile.
@@ -195,6 +205,53 @@ async fn flood_of_watch_events_causes_few_writes() {
     })
     .await;
     assert_eq!(controller.get(Endpoint::Health, "/readyz").await.code, 200);
+    // A connection that is lost again and again is logged once a minute.
+    let log = controller.log();
+    let lines = |text: &str| log.lines().filter(|it| it.contains(text) && it.contains(&cluster_name(2))).count();
+    let minutes = usize::try_from(started.elapsed().as_secs() / 60).unwrap() + 1;
+    for text in ["Lost connection to workload cluster", "Connected to workload cluster"] {
+        assert!((1..=minutes).contains(&lines(text)), "{} lines in {minutes} minutes: {log}", lines(text));
+    }
+    drop(servers);
+    tenants.close().await;
+}
+
+#[tokio::test]
+async fn configurations_of_other_nodes_are_not_kept() {
+    let _serial = SERIAL.lock().await;
+    let tenants = Tenants::create(1).await;
+    let (node, provider_id) = tenants.node(0).await;
+    tenants.machine(0).patch(&json!({ "spec": { "killIfCommands": ["idea"] } })).await;
+    let servers = tenants.attack(&[Attack::ManyConfigs { node, provider_id }]).await;
+    let controller = Controller::start_with_args(testbed().await, &[]).await;
+    let listed = wait_for("all configurations are listed", async || {
+        if servers[0].pages() >= PAGES { Ok(()) } else { Err(servers[0].pages()) }
+    });
+    tokio::select! {
+        () = listed => {}
+        () = kill_above_limit(&controller) => {}
+    }
+    let peak = resident_mib(controller.pid(), "VmHWM");
+    assert!((1..=MAX_RESIDENT_MIB).contains(&peak), "{peak} MiB");
+    drop(servers);
+    tenants.close().await;
+}
+
+/// A list of pods that does not end would take hours.
+#[tokio::test]
+async fn kill_switch_does_not_wait_for_slow_pages() {
+    let _serial = SERIAL.lock().await;
+    let tenants = Tenants::create(1).await;
+    let (node, provider_id) = tenants.node(0).await;
+    let servers = tenants.attack(&[Attack::SlowPages { node, provider_id }]).await;
+    let _controller = Controller::start_with_args(testbed().await, &[]).await;
+    let sm = tenants.machine(0);
+    sm.set_schedule(&never()).await;
+    wait_for("pods are listed", async || servers[0].pages() > 0).await;
+    assert!(!sm.machine_is_terminating().await);
+    sm.set_kill_switch(true).await;
+    let is_deleted = async || sm.machine().await.is_none() || sm.machine_is_terminating().await;
+    wait_for("the Machine is deleted", is_deleted).await;
     drop(servers);
     tenants.close().await;
 }

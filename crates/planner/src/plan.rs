@@ -99,6 +99,18 @@ impl ForceRemoval {
         [&self.machine, &self.node, &self.pods].into_iter().map(Vec::as_slice).filter(|list| !list.is_empty())
     }
 
+    /// The removal as one removal for each list that has something to do, the most urgent first.
+    pub fn parts(&self) -> impl Iterator<Item = ForceRemoval> {
+        let none = ForceRemoval::default;
+        [
+            ForceRemoval { machine: self.machine.clone(), ..none() },
+            ForceRemoval { node: self.node.clone(), ..none() },
+            ForceRemoval { pods: self.pods.clone(), ..none() },
+        ]
+        .into_iter()
+        .filter(|part| *part != ForceRemoval::default())
+    }
+
     /// The same removal with each action replaced.
     #[must_use]
     pub fn map(&self, change: impl Fn(&Action) -> Action) -> ForceRemoval {

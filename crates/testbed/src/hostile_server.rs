@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -18,6 +19,10 @@ use crate::tls::acceptor;
 
 /// Pause of the attacks that send slowly.
 const SLOWLY: Duration = Duration::from_millis(200);
+/// Shorter than the controller waits for a response.
+const SLOW_PAGE: Duration = Duration::from_secs(8);
+/// Pages of a long list.
+pub const PAGES: usize = 80;
 
 /// What the server does to a client.
 #[derive(Clone, Debug)]
@@ -46,6 +51,16 @@ pub enum Attack {
     SilentHandshake,
     /// Each watch is closed when it starts.
     ClosedWatches,
+    /// Each watch fails within its first event.
+    BrokenWatches,
+    /// Lists are empty, and every other response is an object without a name.
+    NamelessObjects,
+    /// A long list of Nodes that all have different names, and the objects of [`Attack::NamelessObjects`].
+    ManyNodes,
+    /// A long list of agent configurations for different Nodes.
+    ManyConfigs { node: String, provider_id: String },
+    /// Each page of the list of pods is empty, takes some seconds, and has another one after it.
+    SlowPages { node: String, provider_id: String },
     /// The Node that belongs to the Machine changes as often as the connection allows.
     Flood { node: String, provider_id: String },
 }
@@ -54,6 +69,7 @@ pub enum Attack {
 #[derive(Debug)]
 pub struct HostileServer {
     address: SocketAddr,
+    pages: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -64,13 +80,20 @@ impl HostileServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(cannot_start())?;
         let address = listener.local_addr().map_err(cannot_start())?;
         let (tls, attack) = (acceptor(&plane.authority().server(&[])?), Arc::new(attack));
+        let pages = Arc::new(AtomicUsize::new(0));
+        let sent_pages = Arc::clone(&pages);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 // A client that disconnects is not an error of the test.
-                tokio::spawn(serve(stream, tls.clone(), Arc::clone(&attack)));
+                tokio::spawn(serve(stream, tls.clone(), Arc::clone(&attack), Arc::clone(&sent_pages)));
             }
         });
-        Ok(Self { address, task })
+        Ok(Self { address, pages, task })
+    }
+
+    /// How many pages of [`Attack::ManyConfigs`] or [`Attack::SlowPages`] have been sent.
+    pub fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
     }
 
     /// `https://127.0.0.1:<port>`.
@@ -85,11 +108,11 @@ impl Drop for HostileServer {
     }
 }
 
-async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Arc<Attack>) -> io::Result<()> {
+async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Arc<Attack>, pages: Arc<AtomicUsize>) -> io::Result<()> {
     if matches!(*attack, Attack::SilentHandshake) {
         return std::future::pending().await;
     }
-    let mut client = Client(tls.accept(stream).await?);
+    let mut client = Client(tls.accept(stream).await?, pages);
     while let Some(request) = client.request().await? {
         if !request.contains("5spot/") {
             return Ok(());
@@ -100,7 +123,7 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Arc<Attack>) -> io::
     Ok(())
 }
 
-struct Client(TlsStream<TcpStream>);
+struct Client(TlsStream<TcpStream>, Arc<AtomicUsize>);
 
 impl Client {
     /// The next request line and headers; `None` if the client disconnected. Bodies of requests are not read: those of
@@ -173,13 +196,58 @@ impl Client {
                 }
             }
             Attack::ClosedWatches if is_watch => self.whole(200, "").await,
+            Attack::BrokenWatches if is_watch => {
+                self.0.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{").await?;
+                self.0.shutdown().await?;
+                Err(io::ErrorKind::ConnectionAborted.into())
+            }
+            Attack::NamelessObjects | Attack::ManyNodes | Attack::ManyConfigs { .. } | Attack::SlowPages { .. }
+                if is_watch =>
+            {
+                self.0.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await?;
+                self.0.flush().await?;
+                std::future::pending().await
+            }
+            Attack::NamelessObjects if path.contains("limit=") => self.whole(200, &list("")).await,
+            Attack::ManyNodes if path.contains("limit=") => self.page(path, many_nodes).await,
+            Attack::NamelessObjects | Attack::ManyNodes => self.whole(200, "{}").await,
+            Attack::ManyConfigs { .. } if path.contains("/configmaps?") => self.page(path, many_configs).await,
+            Attack::SlowPages { .. } if path.contains("/pods?") => {
+                tokio::time::sleep(SLOW_PAGE).await;
+                self.page(path, |_| Vec::new()).await
+            }
+            Attack::ManyConfigs { node, provider_id } | Attack::SlowPages { node, provider_id } => {
+                let object = managed_node(node, provider_id, 2);
+                if path.contains(&format!("/nodes/{node}")) {
+                    self.whole(200, &object).await
+                } else {
+                    self.whole(200, &list("")).await
+                }
+            }
             Attack::Flood { node, provider_id } if is_watch => self.flood(node, provider_id).await,
             Attack::Flood { node, provider_id } if path.contains(&format!("/nodes/{node}")) => {
                 self.whole(200, &managed_node(node, provider_id, 1)).await
             }
             Attack::Flood { node, provider_id } => self.whole(200, &list(&managed_node(node, provider_id, 1))).await,
-            Attack::EndlessLine | Attack::ClosedWatches | Attack::SilentHandshake => self.whole(200, &list("")).await,
+            Attack::EndlessLine | Attack::ClosedWatches | Attack::BrokenWatches | Attack::SilentHandshake => {
+                if path.contains("limit=") {
+                    self.whole(200, &list("")).await
+                } else {
+                    let status = json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 });
+                    self.whole(404, &status.to_string()).await
+                }
+            }
         }
+    }
+
+    /// Sends a page of a list, which says how to continue until the last one.
+    async fn page(&mut self, path: &str, items: impl Fn(usize) -> Vec<String>) -> io::Result<()> {
+        let number = path.split("continue=page-").nth(1).and_then(|it| it.split('&').next()?.parse().ok()).unwrap_or(0);
+        let token = if number + 1 < PAGES { format!("page-{}", number + 1) } else { String::new() };
+        let metadata = json!({ "resourceVersion": "1", "continue": token });
+        self.whole(200, &format!("{{\"metadata\":{metadata},\"items\":[{}]}}", items(number).join(","))).await?;
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn whole(&mut self, code: u16, body: &str) -> io::Result<()> {
@@ -212,6 +280,34 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// As much as fits into a response, all of which the controller would keep.
+fn many_nodes(page: usize) -> Vec<String> {
+    let item = |it: usize| {
+        let annotations = json!({ "5spot.finos.org/applied-taints": "a".repeat(3500) });
+        let name = format!("n-{page}-{it}");
+        json!({ "metadata": { "name": name, "uid": name, "resourceVersion": "1", "annotations": annotations } })
+    };
+    (0..500).map(|it| item(it).to_string()).collect()
+}
+
+fn many_configs(page: usize) -> Vec<String> {
+    let item = |it: usize| {
+        json!({
+            "metadata": {
+                "name": format!("reclaim-agent-n-{page}-{it}"), "namespace": "5spot-agent", "uid": format!("{page}-{it}"),
+                "resourceVersion": "1", "labels": { "5spot.finos.org/reclaim-agent": "enabled" },
+            },
+            "data": { "reclaim.toml": "a".repeat(3500) },
+        })
+    };
+    (0..500).map(|it| item(it).to_string()).collect()
+}
+
+/// PEM of an authority that has signed no certificate.
+pub fn untrusted_authority() -> Result<String, StartError> {
+    Ok(crate::certificates::Authority::new("untrusted")?.pem())
 }
 
 fn list(items: &str) -> String {

@@ -19,10 +19,29 @@ pub(crate) struct MachineIndex {
     owners: Mutex<HashMap<Key, Key>>,
 }
 
-/// Names of the Machines that claim a provider's machine.
-type Claims = HashMap<Claim, HashSet<String>>;
-/// A provider's machine: namespace and name of the Cluster, and the providerID.
-type Claim = (String, String, String);
+/// The Machines that claim a provider's machine.
+type Claims = HashMap<Claim, HashSet<Key>>;
+
+/// A provider's machine. Each Machine with a providerID claims it twice: in its Cluster, and in all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Claim {
+    provider_id: String,
+    /// Namespace and name of the Cluster; `None` for all Clusters.
+    cluster: Option<(String, String)>,
+}
+
+/// Whose Machines may have a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claimants {
+    /// Those of one Cluster: its kubeconfig says where the Node is.
+    OfOneCluster,
+    /// Those of all Clusters and namespaces: the Node is in the management cluster, which they share.
+    OfAllClusters,
+}
+
+impl Claimants {
+    const ALL: [Claimants; 2] = [Claimants::OfOneCluster, Claimants::OfAllClusters];
+}
 
 impl MachineIndex {
     pub(crate) fn new(kind: SharedResource) -> Self {
@@ -39,9 +58,10 @@ impl MachineIndex {
         self.cache.wait_until_ready().await;
     }
 
-    /// Whether no other Machine of the same Cluster has the same providerID.
-    pub(crate) fn is_sole_claimant(&self, machine: &Machine) -> bool {
-        claim(machine).is_some_and(|claim| self.claims.lock().get(&claim).is_none_or(|names| names.len() <= 1))
+    /// Whether no other Machine has the same providerID.
+    pub(crate) fn is_sole_claimant(&self, machine: &Machine, among: Claimants) -> bool {
+        let is_sole = |claim| self.claims.lock().get(&claim).is_none_or(|claimants| claimants.len() <= 1);
+        claim(machine, among).is_some_and(is_sole)
     }
 
     /// Applies a Machine that was just read or created.
@@ -74,13 +94,13 @@ impl MachineIndex {
         let mut claims = self.claims.lock();
         let (machine, before) = match event {
             CacheEvent::Unchanged => return HashSet::new(),
-            CacheEvent::Deleted { object, .. } => (object, claim(object)),
-            CacheEvent::Applied { before, after } => (after, before.as_deref().and_then(claim)),
+            CacheEvent::Deleted { object, .. } => (object, Some(object)),
+            CacheEvent::Applied { before, after } => (after, before.as_deref()),
             CacheEvent::Resynced => {
                 claims.clear();
                 for machine in self.cache.all() {
-                    if let Some(claim) = claim(&machine) {
-                        claims.entry(claim).or_default().insert(machine.name_any());
+                    for claim in Claimants::ALL.into_iter().filter_map(|among| claim(&machine, among)) {
+                        claims.entry(claim).or_default().insert(Key::of(machine.as_ref()));
                     }
                 }
                 return HashSet::new();
@@ -88,7 +108,13 @@ impl MachineIndex {
         };
         let key = Key::of(machine);
         let cached = self.cache.get(&key.namespace, &key.name);
-        move_claim(&mut claims, &key, before, cached.as_deref().and_then(claim))
+        let mut concerned = HashSet::new();
+        for among in Claimants::ALL {
+            let claim_of = |machine: &Machine| claim(machine, among);
+            let (from, to) = (before.and_then(claim_of), cached.as_deref().and_then(claim_of));
+            concerned.extend(move_claim(&mut claims, &key, from, to));
+        }
+        concerned
     }
 
     /// Replaces all owners, after a list of ScheduledMachines.
@@ -121,29 +147,32 @@ fn move_claim(claims: &mut Claims, machine: &Key, from: Option<Claim>, to: Optio
     if from == to {
         return concerned;
     }
-    let key = |name: &String| Key { namespace: machine.namespace.clone(), name: name.clone() };
     if let Some(from) = from
-        && let Some(names) = claims.get_mut(&from)
+        && let Some(claimants) = claims.get_mut(&from)
     {
-        names.remove(&machine.name);
-        if names.len() == 1 {
-            concerned.extend(names.iter().map(key));
-        } else if names.is_empty() {
+        claimants.remove(machine);
+        if claimants.len() == 1 {
+            concerned.extend(claimants.iter().cloned());
+        } else if claimants.is_empty() {
             claims.remove(&from);
         }
     }
     if let Some(to) = to {
-        let names = claims.entry(to).or_default();
-        if names.insert(machine.name.clone()) && names.len() == 2 {
-            concerned.extend(names.iter().map(key));
+        let claimants = claims.entry(to).or_default();
+        if claimants.insert(machine.clone()) && claimants.len() == 2 {
+            concerned.extend(claimants.iter().cloned());
         }
     }
     concerned
 }
 
-fn claim(machine: &Machine) -> Option<Claim> {
+fn claim(machine: &Machine, among: Claimants) -> Option<Claim> {
     let provider_id = machine.spec.provider_id.clone()?;
-    Some((machine.namespace().unwrap_or_default(), machine.spec.cluster_name.clone(), provider_id))
+    let cluster = || (machine.namespace().unwrap_or_default(), machine.spec.cluster_name.clone());
+    Some(match among {
+        Claimants::OfOneCluster => Claim { provider_id, cluster: Some(cluster()) },
+        Claimants::OfAllClusters => Claim { provider_id, cluster: None },
+    })
 }
 
 fn machine_key(owner: &Key) -> Key {
@@ -184,14 +213,14 @@ mod tests {
         let index = index();
         assert!(apply(&index, machine("a", 1, "p1")).is_empty());
         assert_eq!(apply(&index, machine("b", 2, "p1")), ["a", "b"]);
-        assert!(!index.is_sole_claimant(&machine("a", 1, "p1")));
+        assert!(!index.is_sole_claimant(&machine("a", 1, "p1"), Claimants::OfOneCluster));
         // Nothing changes for two that are claimed twice already.
         assert!(apply(&index, machine("c", 3, "p1")).is_empty());
         assert!(apply(&index, machine("c", 4, "p2")).is_empty());
         // A change of anything else concerns no other Machine.
         assert!(apply(&index, machine("a", 5, "p1")).is_empty());
         assert_eq!(apply(&index, machine("b", 6, "p2")), ["a", "b", "c"]);
-        assert!(index.is_sole_claimant(&machine("a", 5, "p1")));
+        assert!(index.is_sole_claimant(&machine("a", 5, "p1"), Claimants::OfOneCluster));
         let (_, concerned) = index.apply_watch_event(Event::Delete(machine("b", 7, "p2")));
         assert_eq!(names(concerned), ["c"]);
         index.mark_deleted(&Key { namespace: "team".to_owned(), name: "none".to_owned() });
@@ -204,7 +233,8 @@ mod tests {
     #[test]
     fn claims_follow_the_cache_in_whatever_order_changes_arrive() {
         let claimed = |index: &MachineIndex| -> Vec<String> {
-            index.claims.lock().keys().map(|(_, _, provider_id)| provider_id.clone()).collect()
+            let of_cluster = |claim: &&Claim| claim.cluster.is_some();
+            index.claims.lock().keys().filter(of_cluster).map(|claim| claim.provider_id.clone()).collect()
         };
         let started = || {
             let index = index();
@@ -237,5 +267,34 @@ mod tests {
         apply(&index, machine("a", 3, "p2"));
         apply(&index, machine("a", 4, "p3"));
         assert_eq!(claimed(&index), ["p3"]);
+    }
+
+    #[test]
+    fn node_of_the_management_cluster_is_claimed_across_namespaces_and_clusters() {
+        let in_cluster = |namespace: &str, name: &str, cluster: &str| {
+            let mut machine = machine(name, 1, "p1");
+            machine.metadata.namespace = Some(namespace.to_owned());
+            machine.spec.cluster_name = cluster.to_owned();
+            machine
+        };
+        let (index, own) = (index(), in_cluster("team", "desk", "edge"));
+        index.apply_watch_event(Event::Apply(own.clone()));
+        let is_sole = |among| index.is_sole_claimant(&own, among);
+        assert!(is_sole(Claimants::OfOneCluster) && is_sole(Claimants::OfAllClusters));
+        for (other, is_sole_of_cluster) in [
+            (in_cluster("other", "desk", "edge"), true),
+            (in_cluster("team", "other", "far"), true),
+            (in_cluster("team", "other", "edge"), false),
+        ] {
+            let (_, concerned) = index.apply_watch_event(Event::Apply(other.clone()));
+            assert_eq!(concerned.len(), 2, "both are reconciled");
+            assert_eq!(
+                (is_sole(Claimants::OfOneCluster), is_sole(Claimants::OfAllClusters)),
+                (is_sole_of_cluster, false)
+            );
+            let (_, concerned) = index.apply_watch_event(Event::Delete(other));
+            assert_eq!(concerned, HashSet::from([Key::of(&own)]));
+            assert!(is_sole(Claimants::OfAllClusters));
+        }
     }
 }

@@ -5,7 +5,7 @@ mod machines;
 mod types;
 
 pub(crate) use discovery::{DiscoveryError, KindResolver, served_api};
-pub(crate) use machines::MachineIndex;
+pub(crate) use machines::{Claimants, MachineIndex};
 pub(crate) use types::{
     Child, Cluster, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine, ProviderObjectMeta, ServedApi,
     SharedResource,

@@ -13,7 +13,7 @@ use kube::{Client, Resource as _, ResourceExt};
 use parking_lot::Mutex;
 
 use super::LogLimit;
-use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
+use super::list_watch::{EventStream, ListWatch, Objects, WatchError, list_watch, map_event};
 use super::nodes::NodeCacheDeps;
 use super::subscribers::AffectedNodes;
 use super::wire::WorkloadConfigMap;
@@ -86,7 +86,7 @@ impl AgentConfigCache {
     pub(super) fn watch(client: Client, origin: Origin, namespace: &str) -> EventStream<ConfigMap> {
         let labels = Some(format!("{}={}", keys::RECLAIM_AGENT_LABEL, keys::RECLAIM_AGENT_ENABLED));
         let path = ConfigMap::url_path(&(), Some(namespace));
-        let of = ListWatch { client, origin, kind: "ConfigMap", path, labels };
+        let of = ListWatch { client, origin, kind: "ConfigMap", path, labels, objects: Objects::Listed };
         let events = list_watch::<WorkloadConfigMap>(of).map_ok(|event| map_event(event, |config| config.0));
         events.backoff(Backoff::watch()).boxed()
     }
@@ -118,6 +118,11 @@ impl AgentConfigCache {
             tracing::warn!(cluster, namespace = %self.namespace, error, "Cannot watch agent configuration");
         }
         if before.is_none() { AffectedNodes::All } else { AffectedNodes::None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.cache.all().len()
     }
 
     fn cached(&self, node: &str) -> Option<Arc<ConfigMap>> {

@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
+use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -25,6 +26,7 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::client::workload_client;
 use crate::runtime::error_class::ErrorClass;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::panics::isolate;
 use crate::runtime::request::{RequestError, describe, truncate};
 use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::workqueue::{Key, WorkQueue};
@@ -96,6 +98,8 @@ enum ConnectError {
     },
     #[error("server {server} closed the watch of its Nodes")]
     WatchClosed { server: String },
+    #[error("internal error; the log of the controller has the cause")]
+    Panicked,
 }
 
 impl ConnectError {
@@ -106,9 +110,10 @@ impl ConnectError {
                 format!("cannot create a client for server {server}: {}", describe(source))
             }
             ConnectError::Watch { server, source } => format!("server {server}: {}", source.text()),
-            ConnectError::Kubeconfig(_) | ConnectError::Timeout { .. } | ConnectError::WatchClosed { .. } => {
-                self.to_string()
-            }
+            ConnectError::Kubeconfig(_)
+            | ConnectError::Timeout { .. }
+            | ConnectError::WatchClosed { .. }
+            | ConnectError::Panicked => self.to_string(),
         }
     }
 }
@@ -228,7 +233,7 @@ impl Shared {
     async fn stay_connected(self: Arc<Self>) {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            let result = self.connect_and_follow().await;
+            let result = isolate(self.connect_and_follow()).await.unwrap_or(Err(ConnectError::Panicked));
             let delay = backoff.delay();
             if let Err(error) = result {
                 if self.deps.log_limit.allows(&format!("connection to {}", self.cluster)) {
@@ -312,8 +317,12 @@ impl Shared {
             .map_err(|source| ConnectError::Client { server: server.clone(), source })?;
         let nodes = self.node_cache(client);
         let mut connection = Connection { server: server.clone(), stream: nodes.watch(), nodes };
-        let synced = tokio::time::timeout(LIST_TIMEOUT, connection.sync()).await;
-        synced.map_err(|_| ConnectError::Timeout { server, limit: LIST_TIMEOUT })??;
+        let synced = tokio::time::timeout(LIST_TIMEOUT, async {
+            connection.sync().await?;
+            let read = connection.nodes.read_unknown().await;
+            read.map_err(|error| ConnectError::Watch { server: server.clone(), source: error.into() })
+        });
+        synced.await.map_err(|_| ConnectError::Timeout { server: server.clone(), limit: LIST_TIMEOUT })??;
         Ok(connection)
     }
 
@@ -327,7 +336,18 @@ impl Shared {
         let reason = loop {
             tokio::select! {
                 event = stream.next() => match event {
-                    Some(Ok(event)) => nodes.apply_watch_event(event),
+                    Some(Ok(event)) => {
+                        let is_listed = matches!(event, Event::InitDone);
+                        nodes.apply_watch_event(event);
+                        if is_listed {
+                            self.node_unknown.notify_one();
+                        }
+                    }
+                    Some(Err(WatchError::Skipped { name, .. })) => {
+                        if nodes.mark_outdated(&name) {
+                            self.node_unknown.notify_one();
+                        }
+                    }
                     Some(Err(source)) if source.is_violation() => return Err(ConnectError::Watch { server, source }),
                     Some(Err(error)) => break error.to_string(),
                     None => break "server closed the watch".to_owned(),
@@ -351,7 +371,9 @@ impl Shared {
                 },
             }
         };
-        tracing::info!(cluster = %self.cluster, reason, "Lost connection to workload cluster");
+        if self.deps.log_limit.allows(&format!("loss of {}", self.cluster)) {
+            tracing::info!(cluster = %self.cluster, reason, "Lost connection to workload cluster");
+        }
         // From here on the cached Nodes are outdated.
         self.set_state(ConnectionState::Connecting);
         Ok(())
@@ -382,7 +404,9 @@ impl Shared {
         }
         if let ConnectionState::Connected(nodes) = &next {
             nodes.subscribe(&self.subscribers);
-            if !matches!(&*state, ConnectionState::Connected(_)) {
+            if !matches!(&*state, ConnectionState::Connected(_))
+                && self.deps.log_limit.allows(&format!("connection of {}", self.cluster))
+            {
                 tracing::info!(cluster = %self.cluster, "Connected to workload cluster");
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
+use tokio::time::Instant;
 
 use super::subscribers::SharedSubscribers;
 use crate::runtime::cache::Cache;
@@ -15,28 +16,65 @@ use crate::runtime::rate_limit::RateLimit;
 /// reconciles and writes.
 const EVENT_BURST: u32 = 10;
 const EVENTS_PER_SECOND: u32 = 1;
+/// How often a Node is read whose response is too large or invalid.
+const REREAD_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The Nodes of a workload cluster that objects are subscribed to, as far as the cache has their state.
 pub(super) struct KnownNodes {
     subscribers: SharedSubscribers,
     /// Nodes whose state the cache has, also if they do not exist.
     names: HashSet<String>,
-    /// The Nodes that the current list adds.
+    /// The Nodes that the current list has so far.
     listing: Option<HashSet<String>>,
+    /// Nodes whose last event was skipped.
+    outdated: HashSet<String>,
+    unreadable: HashMap<String, Unreadable>,
     rates: HashMap<String, RateLimit>,
+}
+
+/// Why a Node cannot be read: the response is too large or invalid.
+struct Unreadable {
+    cause: String,
+    read_at: Instant,
 }
 
 impl KnownNodes {
     pub(super) fn new(subscribers: SharedSubscribers) -> Self {
-        KnownNodes { subscribers, names: HashSet::new(), listing: None, rates: HashMap::new() }
+        KnownNodes {
+            subscribers,
+            names: HashSet::new(),
+            listing: None,
+            outdated: HashSet::new(),
+            unreadable: HashMap::new(),
+            rates: HashMap::new(),
+        }
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
+    /// The state of a Node has been read.
     pub(super) fn insert(&mut self, name: &str) {
         self.names.insert(name.to_owned());
+        self.unreadable.remove(name);
+    }
+
+    /// The state of a Node cannot be read. It counts as known: its cause is.
+    pub(super) fn insert_unreadable(&mut self, name: &str, cause: String) {
+        self.names.insert(name.to_owned());
+        self.unreadable.insert(name.to_owned(), Unreadable { cause, read_at: Instant::now() });
+    }
+
+    /// Why a Node cannot be read, and whether it is time to try again.
+    pub(super) fn unreadable(&self, name: &str) -> Option<(String, bool)> {
+        let Unreadable { cause, read_at } = self.unreadable.get(name)?;
+        Some((cause.clone(), read_at.elapsed() >= REREAD_INTERVAL))
+    }
+
+    /// An event of a Node was skipped. Returns whether the Node has to be read.
+    pub(super) fn mark_outdated(&mut self, name: &str) -> bool {
+        self.names.contains(name) && self.outdated.insert(name.to_owned())
     }
 
     pub(super) fn is_listing(&self) -> bool {
@@ -46,17 +84,31 @@ impl KnownNodes {
     /// Whether an event concerns a Node that is kept.
     pub(super) fn keeps(&mut self, event: &Event<Node>) -> bool {
         match event {
-            Event::Init => self.listing = Some(self.subscribers.lock().nodes()),
-            Event::InitDone => self.names = self.listing.take().unwrap_or_default(),
-            Event::InitApply(node) => {
-                return self.listing.as_ref().is_some_and(|names| names.contains(&node.name_any()));
+            Event::Init => self.listing = Some(HashSet::new()),
+            // What the list does not have may exist nevertheless: it is read by name.
+            Event::InitDone => {
+                self.names = self.listing.take().unwrap_or_default();
+                self.outdated.clear();
+                self.unreadable.clear();
             }
-            Event::Apply(node) | Event::Delete(node) => return self.names.contains(&node.name_any()),
+            Event::InitApply(node) => {
+                let name = node.name_any();
+                let is_kept = self.subscribers.lock().contains(&name);
+                if let Some(listing) = self.listing.as_mut().filter(|_| is_kept) {
+                    listing.insert(name);
+                }
+                return is_kept;
+            }
+            Event::Apply(node) | Event::Delete(node) => {
+                let name = node.name_any();
+                self.unreadable.remove(&name);
+                return self.names.contains(&name);
+            }
         }
         true
     }
 
-    /// The Nodes that an object is subscribed to and whose state is not known. Drops those without a subscriber.
+    /// The Nodes that an object is subscribed to and whose state is not known, or outdated. Drops those without a subscriber.
     pub(super) fn unknown(&mut self, cache: &Cache<Node>) -> Vec<String> {
         let subscribed = self.subscribers.lock().nodes();
         for dropped in self.names.extract_if(|name| !subscribed.contains(name)) {
@@ -65,7 +117,9 @@ impl KnownNodes {
             }
         }
         self.rates.retain(|name, _| subscribed.contains(name));
-        subscribed.into_iter().filter(|name| !self.names.contains(name)).collect()
+        self.unreadable.retain(|name, _| subscribed.contains(name));
+        let outdated = std::mem::take(&mut self.outdated);
+        subscribed.into_iter().filter(|name| !self.names.contains(name) || outdated.contains(name)).collect()
     }
 
     /// How long the subscribers of a Node wait for their reconcile.
@@ -99,7 +153,6 @@ mod tests {
         assert!(known.keeps(&Event::InitApply(node("n1"))) && !known.keeps(&Event::InitApply(node("n2"))));
         // It may have been in an earlier page.
         subscribers.lock().add(&key("b"), "n2");
-        assert!(!known.keeps(&Event::InitApply(node("n2"))));
         assert!(known.keeps(&Event::InitDone) && !known.is_listing());
         assert!(known.contains("n1") && !known.contains("n2") && !known.keeps(&Event::Apply(node("n2"))));
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::io::{AsyncBufRead, AsyncBufReadExt as _, Lines};
+use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
 use futures::stream::{self, BoxStream};
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::wire::{Page, WireStatus};
+use super::wire::{IdentityMeta, Page, WireIdentity, WireStatus, complete};
 use crate::runtime::rate_limit::RateLimit;
 use crate::runtime::request::{Operation, Origin, RequestError, send_to};
 
@@ -47,6 +47,9 @@ pub(super) enum WatchError {
     Failed { kind: &'static str, code: u16, text: String },
     #[error("the watch of {kind}s sent an invalid event")]
     InvalidEvent { kind: &'static str },
+    /// The watch continues. Only this object has to be read.
+    #[error("the watch of {kind}s sent an event of {kind} {name} that is too large or invalid")]
+    Skipped { kind: &'static str, name: String },
 }
 
 impl WatchError {
@@ -54,7 +57,7 @@ impl WatchError {
     pub(super) fn is_violation(&self) -> bool {
         match self {
             WatchError::Request(error) => error.is_violation(),
-            WatchError::Failed { .. } => false,
+            WatchError::Failed { .. } | WatchError::Skipped { .. } => false,
             WatchError::TooManyPages { .. }
             | WatchError::NoResourceVersion { .. }
             | WatchError::InvalidEvent { .. } => true,
@@ -68,7 +71,8 @@ impl WatchError {
             WatchError::Failed { text, .. } => format!("{self}: {text}"),
             WatchError::TooManyPages { .. }
             | WatchError::NoResourceVersion { .. }
-            | WatchError::InvalidEvent { .. } => self.to_string(),
+            | WatchError::InvalidEvent { .. }
+            | WatchError::Skipped { .. } => self.to_string(),
         }
     }
 }
@@ -81,15 +85,28 @@ pub(super) struct ListWatch {
     /// The path of the resource.
     pub(super) path: String,
     pub(super) labels: Option<String>,
+    pub(super) objects: Objects,
 }
 
-type BodyLines = Lines<std::pin::Pin<Box<dyn AsyncBufRead + Send>>>;
+/// How the caller gets the objects that exist when the watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Objects {
+    Listed,
+    /// The caller reads those that it needs by name, and those whose event is [skipped](WatchError::Skipped). One object that
+    /// is too large or cannot be decoded concerns no other.
+    ReadByName,
+}
+
+/// A name that no object has: such a list is empty, and says from which version to watch.
+const NO_OBJECT: &str = "metadata.name=5spot.no-such-object";
+
+type Body = std::pin::Pin<Box<dyn AsyncBufRead + Send>>;
 
 enum State<K> {
     Start,
     Listing { page: VecDeque<K>, next: Next, pages: u32 },
     Listed { version: String },
-    Watching { version: String, lines: BodyLines },
+    Watching { version: String, body: Body },
 }
 
 /// What follows after a page.
@@ -166,34 +183,43 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static> Progress
                     sleep_until(started + MIN_WATCH_INTERVAL).await;
                 }
                 self.watch_started = Some(Instant::now());
-                let lines = self.of.watch(&version).await?;
-                self.state = State::Watching { version, lines };
+                let body = self.of.watch(&version).await?;
+                self.state = State::Watching { version, body };
                 Ok(None)
             }
-            State::Watching { version, lines } => self.next_event(version, lines).await,
+            State::Watching { version, body } => self.next_event(version, body).await,
         }
     }
 
-    async fn next_event(&mut self, version: String, mut lines: BodyLines) -> Result<Option<Event<K>>, WatchError> {
-        let line = match lines.next().await {
-            Some(Ok(line)) => line,
-            Some(Err(error)) => return Err(self.of.request_error("watch", kube::Error::ReadEvents(error)).into()),
+    async fn next_event(&mut self, version: String, mut body: Body) -> Result<Option<Event<K>>, WatchError> {
+        let mut line = Vec::new();
+        let received = body.read_until(b'\n', &mut line).await;
+        if received.map_err(|error| self.of.request_error("watch", kube::Error::ReadEvents(error)))? == 0 {
             // The server ends each watch after some minutes.
-            None => {
-                self.state = State::Listed { version };
-                return Ok(None);
-            }
-        };
+            self.state = State::Listed { version };
+            return Ok(None);
+        }
         sleep(self.rate.take(u32::try_from(line.len()).unwrap_or(u32::MAX))).await;
-        let (version, event) = match decode::<K>(&line, self.of.kind)? {
+        // A line that is cut off may end within a character.
+        let line = String::from_utf8_lossy(&line);
+        let decoded = decode::<K>(&line, self.of.kind);
+        if decoded.is_err()
+            && self.of.objects == Objects::ReadByName
+            && let Some(IdentityMeta { name: Some(name), resource_version }) = identify(&line)
+        {
+            let version = resource_version.map_or(version, |version| version.0);
+            self.state = State::Watching { version, body };
+            return Err(WatchError::Skipped { kind: self.of.kind, name: name.0 });
+        }
+        let (version, event) = match decoded? {
             Decoded::Apply(object) => (object.resource_version(), Some(Event::Apply(object))),
             Decoded::Delete(object) => (object.resource_version(), Some(Event::Delete(object))),
-            Decoded::Bookmark(object) => (object.resource_version(), None),
+            Decoded::Bookmark(version) => (version, None),
             // The state starts over with a list.
             Decoded::Expired => return Ok(None),
         };
         let version = version.ok_or(WatchError::NoResourceVersion { kind: self.of.kind })?;
-        self.state = State::Watching { version, lines };
+        self.state = State::Watching { version, body };
         Ok(event)
     }
 }
@@ -205,6 +231,9 @@ impl ListWatch {
         }
         let mut params = ListParams::default().limit(PAGE_SIZE);
         (params.label_selector, params.continue_token) = (self.labels.clone(), token);
+        if self.objects == Objects::ReadByName {
+            params.field_selector = Some(NO_OBJECT.to_owned());
+        }
         let request = async {
             let request = Request::new(&self.path).list(&params).map_err(kube::Error::BuildRequest)?;
             self.client.request::<Page<K>>(request).await
@@ -219,14 +248,14 @@ impl ListWatch {
         Ok(State::Listing { page: page.items.0.into(), next, pages: pages + 1 })
     }
 
-    async fn watch(&self, version: &str) -> Result<BodyLines, WatchError> {
+    async fn watch(&self, version: &str) -> Result<Body, WatchError> {
         let params = WatchParams { label_selector: self.labels.clone(), ..WatchParams::default() };
         let request = async {
             let request = Request::new(&self.path).watch(&params, version).map_err(kube::Error::BuildRequest)?;
             self.client.request_stream(request).await
         };
         match send_to(self.origin, RESPONSE_TIMEOUT, self.operation("watch"), request).await {
-            Ok(body) => Ok((Box::pin(body) as std::pin::Pin<Box<dyn AsyncBufRead + Send>>).lines()),
+            Ok(body) => Ok(Box::pin(body)),
             Err(error) => Err(error.into()),
         }
     }
@@ -243,7 +272,8 @@ impl ListWatch {
 enum Decoded<K> {
     Apply(K),
     Delete(K),
-    Bookmark(K),
+    /// The version to continue from. A bookmark has no name.
+    Bookmark(Option<String>),
     /// The version to continue from is too old.
     Expired,
 }
@@ -262,7 +292,10 @@ fn decode<K: DeserializeOwned>(line: &str, kind: &'static str) -> Result<Decoded
     match event.r#type {
         "ADDED" | "MODIFIED" => Ok(Decoded::Apply(object()?)),
         "DELETED" => Ok(Decoded::Delete(object()?)),
-        "BOOKMARK" => Ok(Decoded::Bookmark(object()?)),
+        "BOOKMARK" => {
+            let bookmark: WireIdentity = serde_json::from_str(event.object.get()).map_err(invalid)?;
+            Ok(Decoded::Bookmark(bookmark.metadata.resource_version.map(|version| version.0)))
+        }
         "ERROR" => {
             let status: WireStatus = serde_json::from_str(event.object.get()).map_err(invalid)?;
             let WireStatus { code, message } = status;
@@ -272,8 +305,20 @@ fn decode<K: DeserializeOwned>(line: &str, kind: &'static str) -> Result<Decoded
     }
 }
 
+/// Name and version of the object of an event that is cut off or cannot be decoded.
+fn identify(line: &str) -> Option<IdentityMeta> {
+    #[derive(Deserialize)]
+    struct IdentifiedEvent {
+        object: WireIdentity,
+    }
+    let event = serde_json::from_str::<IdentifiedEvent>(line);
+    let event = event.or_else(|_| serde_json::from_str::<IdentifiedEvent>(&complete(line)));
+    event.ok().map(|event| event.object.metadata).filter(|metadata| metadata.name.is_some())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::requests::tests::responding_client;
     use super::super::wire::WorkloadNode;
     use super::*;
 
@@ -294,19 +339,65 @@ mod tests {
         assert_eq!(failed.to_string(), "the watch of Nodes failed with code 500");
         assert!(failed.text().contains("secret text") && failed.text().len() < 600);
 
-        let taints = format!("{{\"spec\":{{\"taints\":[{}{{}}]}}}}", "{},".repeat(100_000));
-        let long = format!("{{\"spec\":{{\"taints\":[{{\"key\":\"{}\"}}]}}}}", "a".repeat(1000));
+        let bookmark = event("BOOKMARK", r#"{"kind":"Node","metadata":{"resourceVersion":"8"}}"#);
+        assert!(matches!(bookmark, Ok(Decoded::Bookmark(Some(version))) if version == "8"));
+
+        let taints =
+            format!("{{\"metadata\":{{\"name\":\"n1\"}},\"spec\":{{\"taints\":[{}{{}}]}}}}", "{},".repeat(100_000));
+        let long = format!(
+            "{{\"metadata\":{{\"name\":\"n1\"}},\"spec\":{{\"taints\":[{{\"key\":\"{}\"}}]}}}}",
+            "a".repeat(1000)
+        );
         let nested = format!("{{\"metadata\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
-        for object in [&taints, &long, &nested, "[]", "1"] {
+        for object in [&taints, &long, &nested, "{}", r#"{"metadata":{"name":"../n1"}}"#, "[]", "1"] {
             assert!(matches!(event("ADDED", object), Err(WatchError::InvalidEvent { .. })));
         }
         assert!(matches!(event("OTHER", node), Err(WatchError::InvalidEvent { .. })));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn event_that_is_cut_off_or_invalid_concerns_one_object() {
+        let node = |name: &str, version: u32| {
+            format!(
+                r#"{{"type":"MODIFIED","object":{{"kind":"Node","metadata":{{"name":"{name}","resourceVersion":"{version}","labels":{{}}}},"spec":{{"taints":null}},"status":{{"images":["#
+            )
+        };
+        let end = "]}}}\n";
+        let taints = node("n3", 4).replace("null", &format!("[{}{{}}]", "{},".repeat(1000)));
+        let lines =
+            [node("n1", 2) + end, node("n2", 3) + "{\"names\":[\"aaa\n", taints + end, node("n1", 5) + end].concat();
+        let respond = move |path: &str| match path {
+            _ if path.contains("watch=true") && path.contains("resourceVersion=1") => lines.clone(),
+            _ if path.contains("watch=true") => String::new(),
+            _ => {
+                assert!(path.contains("fieldSelector=metadata.name"), "{path}");
+                r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned()
+            }
+        };
+        let of = ListWatch {
+            client: responding_client(respond),
+            origin: Origin::Workload,
+            kind: "Node",
+            path: "/api/v1/nodes".to_owned(),
+            labels: None,
+            objects: Objects::ReadByName,
+        };
+        let events: Vec<_> = list_watch::<WorkloadNode>(of).take(6).collect().await;
+        let names = events.iter().map(|event| match event {
+            Ok(Event::Init) => "start".to_owned(),
+            Ok(Event::InitDone) => "end".to_owned(),
+            Ok(Event::Apply(node)) => node.name_any(),
+            Err(WatchError::Skipped { name, .. }) => format!("skipped {name}"),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["start", "end", "n1", "skipped n2", "skipped n3", "n1"]);
+    }
+
     #[test]
     fn page_with_too_many_items_is_not_decoded() {
         let page = |items: usize| {
-            serde_json::from_str::<Page<WorkloadNode>>(&format!("{{\"items\":[{}{{}}]}}", "{},".repeat(items - 1)))
+            let items = vec![r#"{"metadata":{"name":"n1"}}"#; items].join(",");
+            serde_json::from_str::<Page<WorkloadNode>>(&format!("{{\"items\":[{items}]}}"))
         };
         assert_eq!(page(500).unwrap().items.0.len(), 500);
         assert!(page(501).unwrap_err().to_string().contains("more than 500 items"));

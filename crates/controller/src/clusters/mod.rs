@@ -12,7 +12,10 @@ mod known_nodes;
 mod kubeconfig;
 mod list_watch;
 mod nodes;
+mod pod_permits;
+mod requests;
 mod subscribers;
+mod waits;
 mod wire;
 
 use std::collections::HashMap;
@@ -21,12 +24,16 @@ use std::time::Duration;
 
 use fivespot_planner::retry::FailureClass;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::PatchParams;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
+use serde_json::Value;
+use tokio::time::Instant;
 
+use crate::runtime::permits::Urgency;
 use crate::runtime::rate_limit::OncePer;
-use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
+use crate::runtime::request::{Operation, Origin, RequestError, send_to};
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) use agent_config::{AgentConfigState, config_text, has_agent_label};
@@ -35,7 +42,11 @@ pub(crate) use connection::{ClusterKey, ConnectionDeps};
 pub(crate) use list_watch::PAGE_SIZE;
 use nodes::NodeCache;
 pub(crate) use nodes::has_reclaim_request;
-pub(crate) use wire::{Page, WorkloadConfigMap, WorkloadNode, WorkloadPod};
+pub(crate) use pod_permits::PodPermit;
+pub(crate) use requests::ConfigMaps;
+pub(crate) use waits::RunningReconcile;
+use waits::{RunningReconciles, Waits};
+pub(crate) use wire::{Page, WorkloadPod, complete};
 
 /// How often a kind of failure of one workload cluster is logged: its server decides how often it fails, and with what text.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -48,6 +59,7 @@ pub(crate) struct WorkloadClusters {
     /// The Nodes of the management cluster, shared by all Clusters without a kubeconfig.
     management_nodes: Arc<Mutex<Weak<NodeCache>>>,
     state: Mutex<State>,
+    running: RunningReconciles,
 }
 
 #[derive(Default)]
@@ -73,7 +85,22 @@ pub(crate) enum NodeLookup {
 
 impl WorkloadClusters {
     pub(crate) fn new(deps: ConnectionDeps) -> Self {
-        WorkloadClusters { deps, management_nodes: Arc::default(), state: Mutex::default() }
+        WorkloadClusters {
+            deps,
+            management_nodes: Arc::default(),
+            state: Mutex::default(),
+            running: RunningReconciles::default(),
+        }
+    }
+
+    /// A reconcile starts. Its requests to the workload cluster have a common deadline.
+    pub(crate) fn start_reconcile(&self, key: &Key, urgency: Urgency) -> RunningReconcile<'_> {
+        self.running.start(key, urgency)
+    }
+
+    /// The object that is being reconciled has become urgent: what it waits for now is not.
+    pub(crate) fn supersede_reconcile(&self, key: &Key) {
+        self.running.supersede(key);
     }
 
     /// Looks up the Node of an object's Machine. The object is queued when the result changes.
@@ -94,6 +121,12 @@ impl WorkloadClusters {
             }
             ConnectionState::Connected(nodes) => match nodes.get(name) {
                 Some(node) => NodeLookup::Found(node),
+                None if let Some((cause, is_due)) = nodes.unreadable(name) => {
+                    if is_due && nodes.mark_outdated(name) {
+                        connection.read_unknown_nodes();
+                    }
+                    NodeLookup::Unreachable(cause)
+                }
                 // A Secret may have been created since, and the Node may be in another cluster.
                 None if connection.recheck_kubeconfig() => NodeLookup::Connecting,
                 None if nodes.is_management() => NodeLookup::NoKubeconfig { secret: connection.secret() },
@@ -116,10 +149,21 @@ impl WorkloadClusters {
                 nodes,
                 connection: Arc::clone(connection),
                 queue: Arc::clone(&self.deps.queue),
+                waits: self.running.waits(key),
                 key: key.clone(),
             }),
             ConnectionState::Connecting | ConnectionState::Unreachable(_) => None,
         }
+    }
+
+    /// Whether to log something about an object that the server of its workload cluster can cause as often as it likes.
+    pub(crate) fn allows_log(&self, key: &Key, what: &str) -> bool {
+        self.deps.log_limit.allows(&format!("{key}: {what}"))
+    }
+
+    /// Whether the Node of an object's Machine is looked for in the management cluster.
+    pub(crate) fn is_in_management_cluster(&self, key: &Key) -> bool {
+        self.client_for(key).is_some_and(|client| client.nodes.is_management())
     }
 
     /// The configuration of the agent on the Node of an object's Machine. The object is queued when it changes.
@@ -171,13 +215,28 @@ pub(crate) struct WorkloadClient {
     nodes: Arc<NodeCache>,
     connection: Arc<ClusterConnection>,
     queue: Arc<WorkQueue>,
+    waits: Waits,
     /// The object that is being reconciled.
     key: Key,
 }
 
 impl WorkloadClient {
-    pub(crate) fn nodes(&self) -> Api<WorkloadNode> {
-        Api::all(self.nodes.client.clone())
+    /// Reads a Node; `None` if it does not exist.
+    pub(crate) async fn get_node(&self, name: &str) -> Result<Option<Node>, kube::Error> {
+        requests::get_node(&self.nodes.client, name).await
+    }
+
+    pub(crate) async fn patch_node(
+        &self,
+        name: &str,
+        params: &PatchParams,
+        patch: &Value,
+    ) -> Result<Node, kube::Error> {
+        requests::patch_node(&self.nodes.client, name, params, patch).await
+    }
+
+    pub(crate) fn config_maps(&self, namespace: &str) -> ConfigMaps {
+        ConfigMaps::new(self.client(), namespace)
     }
 
     /// Sends a request whose response has nothing of interest.
@@ -226,6 +285,17 @@ impl WorkloadClient {
         self.nodes.apply_write_response(node);
     }
 
+    /// Waits for a permit to send a request about a pod, at most until then.
+    pub(crate) async fn pod_permit(
+        &self,
+        namespace: &str,
+        until: Instant,
+        operation: &Operation,
+    ) -> Result<PodPermit, RequestError> {
+        let _waiting = self.queue.wait_elsewhere(&self.key);
+        self.waits.wait_until(until, operation, self.nodes.pod_permits.acquire(namespace)).await
+    }
+
     /// Sends a request. If there is no response, the connection is given up and established again.
     pub(crate) async fn send<T>(
         &self,
@@ -233,7 +303,7 @@ impl WorkloadClient {
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, RequestError> {
         let result = self.send_for_pod(operation, request).await;
-        if result.as_ref().is_err_and(|error| error.status().is_none()) {
+        if result.as_ref().is_err_and(RequestError::is_connection_error) {
             self.connection.suspect(&self.nodes);
         }
         result
@@ -249,7 +319,9 @@ impl WorkloadClient {
         // A cluster that does not respond must not keep objects of other clusters waiting.
         let _waiting = self.queue.wait_elsewhere(&self.key);
         let origin = self.nodes.origin;
-        let result = send_to(origin, WORKLOAD_TIMEOUT, operation, request).await;
+        let send = |limit, operation| send_to(origin, limit, operation, request);
+        // Boxed like the request itself: a reconcile has many of these.
+        let result = Box::pin(self.waits.wait(operation, send)).await;
         if let Err(error) = &result {
             // Conflicts and blocked evictions are part of normal operation.
             let is_expected = matches!(error.class(), FailureClass::Conflict) || error.is_too_many_requests();

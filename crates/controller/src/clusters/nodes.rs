@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
@@ -17,9 +17,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LogLimit;
 use super::agent_config::{AgentConfigCache, configured_node, has_agent_label};
 use super::known_nodes::KnownNodes;
-use super::list_watch::{EventStream, ListWatch, WatchError, list_watch, map_event};
+use super::list_watch::{EventStream, ListWatch, Objects, WatchError, list_watch, map_event};
+use super::pod_permits::PodPermits;
+use super::requests::{ConfigMaps, get_node};
 use super::subscribers::{AffectedNodes, SharedSubscribers};
-use super::wire::{WorkloadConfigMap, WorkloadNode};
+use super::wire::WorkloadNode;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::cache::{Cache, CacheEvent, is_unchanged};
 use crate::runtime::request::{Operation, Origin, RequestError, WORKLOAD_TIMEOUT, send_to};
@@ -34,6 +36,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 pub(super) struct NodeCache {
     pub(super) client: Client,
     pub(super) origin: Origin,
+    pub(super) pod_permits: PodPermits,
     /// For log lines.
     cluster: String,
     deps: NodeCacheDeps,
@@ -85,6 +88,7 @@ impl NodeCache {
         NodeCache {
             client,
             origin,
+            pod_permits: PodPermits::new(origin),
             cluster,
             deps,
             cache: Cache::reporting_own_writes(()),
@@ -116,6 +120,16 @@ impl NodeCache {
         self.known.as_ref().is_none_or(|known| known.lock().contains(name))
     }
 
+    /// Why a Node cannot be read, and whether it is time to try again.
+    pub(super) fn unreadable(&self, name: &str) -> Option<(String, bool)> {
+        self.known.as_ref()?.lock().unreadable(name)
+    }
+
+    /// An event of a Node was skipped. Returns whether the Node has to be read.
+    pub(super) fn mark_outdated(&self, name: &str) -> bool {
+        self.known.as_ref().is_some_and(|known| known.lock().mark_outdated(name))
+    }
+
     pub(super) fn watch_error(&self) -> Option<String> {
         self.watch_error.lock().clone()
     }
@@ -128,8 +142,11 @@ impl NodeCache {
         self.subscribers.lock().retain(|other| !Arc::ptr_eq(other, subscribers));
     }
 
+    /// Applies a Node that was just read. One that no object is subscribed to is not kept.
     pub(super) fn apply_read(&self, node: Node) {
-        self.cache.apply_read(node);
+        if self.is_known(&node.name_any()) {
+            self.cache.apply_read(node);
+        }
     }
 
     pub(super) fn apply_write_response(&self, node: Node) {
@@ -166,7 +183,10 @@ impl NodeCache {
     /// Applies an item of the watch of the agent configurations.
     pub(super) fn apply_agent_config(&self, result: Result<Event<ConfigMap>, WatchError>) {
         let Some(configs) = self.agent_config.get() else { return };
-        let is_kept = |config: &ConfigMap| configured_node(config).is_some_and(|node| self.is_known(node));
+        let is_kept = |config: &ConfigMap| {
+            config.metadata.namespace.as_deref() == Some(&*self.deps.agent_namespace)
+                && configured_node(config).is_some_and(|node| self.is_known(node))
+        };
         match &result {
             Ok(Event::Apply(config) | Event::InitApply(config) | Event::Delete(config)) if !is_kept(config) => {}
             Ok(_) | Err(_) => self.notify(&configs.apply_watch_result(result)),
@@ -175,7 +195,12 @@ impl NodeCache {
 
     pub(super) fn watch(&self) -> EventStream<Node> {
         let path = Node::url_path(&(), None);
-        let of = ListWatch { client: self.client.clone(), origin: self.origin, kind: "Node", path, labels: None };
+        let objects = match self.origin {
+            Origin::Management => Objects::Listed,
+            Origin::Workload => Objects::ReadByName,
+        };
+        let of =
+            ListWatch { client: self.client.clone(), origin: self.origin, kind: "Node", path, labels: None, objects };
         list_watch::<WorkloadNode>(of).map_ok(|event| map_event(event, |node| node.0)).boxed()
     }
 
@@ -242,41 +267,56 @@ impl NodeCache {
         lists_nodes || self.agent_config().is_some_and(AgentConfigCache::is_listing)
     }
 
-    /// Reads the Nodes that objects have subscribed to since the list. Events of the watch must not be applied meanwhile:
-    /// afterwards, the older ones change nothing and the newer ones are applied.
+    /// Reads the Nodes whose state is not known. Events of the watch must not be applied meanwhile: afterwards, the older ones
+    /// change nothing and the newer ones are applied. Fails if the connection is lost; what a response says concerns only its
+    /// Node.
     pub(super) async fn read_unknown(&self) -> Result<(), RequestError> {
-        let names = self.known.as_ref().map(|known| known.lock().unknown(&self.cache)).unwrap_or_default();
+        let Some(known) = &self.known else { return Ok(()) };
+        let names = known.lock().unknown(&self.cache);
         let reads = futures::stream::iter(names).map(|name| async { (self.read(&name).await, name) });
         let mut reads = reads.buffer_unordered(MAX_CONCURRENT_READS);
         while let Some((result, name)) = reads.next().await {
-            let (node, config) = result?;
-            if let Some(known) = &self.known {
-                known.lock().insert(&name);
-            }
-            if let Some(node) = node {
-                self.cache.apply_watch_event(Event::Apply(node));
-            }
-            if let (Some(configs), Some(config)) = (self.agent_config(), config) {
-                configs.apply_watch_result(Ok(Event::Apply(config)));
+            match result {
+                Ok((node, config)) => {
+                    known.lock().insert(&name);
+                    self.apply_known(&name, node, config);
+                }
+                Err(error) if error.is_violation() => {
+                    if self.deps.log_limit.allows(&format!("Nodes of {}", self.cluster)) {
+                        tracing::warn!(cluster = self.cluster, error = error.text(), "Cannot read Node");
+                    }
+                    known.lock().insert_unreadable(&name, error.to_string());
+                    self.apply_known(&name, None, None);
+                }
+                Err(error) => return Err(error),
             }
             self.notify(&AffectedNodes::One(name));
         }
         Ok(())
     }
 
-    async fn read(&self, name: &str) -> Result<(Option<Node>, Option<ConfigMap>), RequestError> {
-        let nodes: Api<WorkloadNode> = Api::all(self.client.clone());
-        let operation = Operation::new("read", format!("Node {name}"));
-        let node = send_to(self.origin, WORKLOAD_TIMEOUT, operation, nodes.get_opt(name)).await?;
-        if !self.agent_config().is_some_and(AgentConfigCache::is_ready) {
-            return Ok((node.map(|node| node.0), None));
+    fn apply_known(&self, name: &str, node: Option<Node>, config: Option<ConfigMap>) {
+        if let Some(node) = node {
+            self.cache.apply_watch_event(Event::Apply(node));
+        } else if let Some(cached) = self.get(name) {
+            self.cache.mark_deleted(&cached);
         }
-        let configs: Api<WorkloadConfigMap> = Api::namespaced(self.client.clone(), &self.deps.agent_namespace);
-        let config = keys::reclaim_config_map(name);
-        let operation = Operation::new("read", format!("ConfigMap {}/{config}", self.deps.agent_namespace));
-        let config = send_to(self.origin, WORKLOAD_TIMEOUT, operation, configs.get_opt(&config)).await?;
-        let managed = config.map(|config| config.0).filter(has_agent_label);
-        Ok((node.map(|node| node.0), managed))
+        if let (Some(configs), Some(config)) = (self.agent_config(), config) {
+            configs.apply_watch_result(Ok(Event::Apply(config)));
+        }
+    }
+
+    async fn read(&self, name: &str) -> Result<(Option<Node>, Option<ConfigMap>), RequestError> {
+        let operation = Operation::new("read", format!("Node {name}"));
+        let node = send_to(self.origin, WORKLOAD_TIMEOUT, operation, get_node(&self.client, name)).await?;
+        if !self.agent_config().is_some_and(AgentConfigCache::is_ready) {
+            return Ok((node, None));
+        }
+        let (namespace, config) = (&self.deps.agent_namespace, keys::reclaim_config_map(name));
+        let operation = Operation::new("read", format!("ConfigMap {namespace}/{config}"));
+        let config_maps = ConfigMaps::new(self.client.clone(), namespace);
+        let config = send_to(self.origin, WORKLOAD_TIMEOUT, operation, config_maps.get(&config)).await?;
+        Ok((node, config.filter(has_agent_label)))
     }
 
     fn notify(&self, affected: &AffectedNodes) {
@@ -293,4 +333,109 @@ impl NodeCache {
 /// Whether the agent requests the machine. Only the literal value counts.
 pub(crate) fn has_reclaim_request(node: &Node) -> bool {
     node.annotations().get(keys::RECLAIM_REQUESTED_ANNOTATION).is_some_and(|it| it == keys::RECLAIM_REQUESTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::LOG_INTERVAL;
+    use super::super::requests::tests::{client, responding_client};
+    use super::*;
+    use crate::runtime::workqueue::{Key, Widths};
+
+    fn nodes(client: Client) -> NodeCache {
+        let deps = NodeCacheDeps {
+            agent_namespace: "agents".into(),
+            queue: Arc::new(WorkQueue::new(Widths { total: 1, lane: 1, namespace: 1 })),
+            log_limit: Arc::new(LogLimit::new(LOG_INTERVAL)),
+        };
+        let subscribers = SharedSubscribers::default();
+        subscribers.lock().add(&Key { namespace: "team".to_owned(), name: "desk".to_owned() }, "n1");
+        let nodes = NodeCache::of_workload_cluster(client, "team/edge".to_owned(), Arc::clone(&subscribers), deps);
+        nodes.subscribe(&subscribers);
+        nodes
+    }
+
+    fn subscribe(nodes: &NodeCache, name: &str, node: &str) {
+        nodes.subscribers.lock()[0].lock().add(&Key { namespace: "team".to_owned(), name: name.to_owned() }, node);
+    }
+
+    fn node(namespace: &str, name: &str) -> Node {
+        let node: WorkloadNode =
+            serde_json::from_value(json!({ "metadata": { "namespace": namespace, "name": name } })).unwrap();
+        node.0
+    }
+
+    fn config(namespace: &str, node: &str) -> ConfigMap {
+        let mut config = ConfigMap::default();
+        config.metadata.namespace = Some(namespace.to_owned());
+        config.metadata.name = Some(keys::reclaim_config_map(node));
+        config
+    }
+
+    #[tokio::test]
+    async fn only_subscribed_objects_are_kept_whatever_namespaces_and_names_a_server_invents() {
+        let nodes = Arc::new(nodes(client(&json!({}))));
+        nodes.watch_agent_config();
+        let numbered = |prefix: &str, number: u32| format!("{prefix}-{number}");
+        for event in
+            [Event::Init, Event::InitApply(node("a", "n1")), Event::InitApply(node("b", "n1")), Event::InitDone]
+        {
+            nodes.apply_watch_event(event);
+        }
+        for number in 0..10 {
+            nodes.apply_watch_event(Event::Apply(node(&numbered("ns", number), "n1")));
+            nodes.apply_watch_event(Event::Apply(node("a", &numbered("n", number + 2))));
+            nodes.apply_read(node("a", &numbered("n", number + 2)));
+            for event in [Event::Init, Event::InitDone] {
+                nodes.apply_agent_config(Ok(event));
+            }
+            nodes.apply_agent_config(Ok(Event::Apply(config(&numbered("ns", number), "n1"))));
+            nodes.apply_agent_config(Ok(Event::Apply(config("agents", &numbered("n", number + 2)))));
+            nodes.apply_agent_config(Ok(Event::Apply(config("agents", "n1"))));
+        }
+        assert_eq!(nodes.cache.all().len(), 1);
+        assert!(nodes.get("n1").is_some());
+        let configs = nodes.agent_config().unwrap();
+        assert_eq!(configs.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn node_that_cannot_be_read_concerns_no_other() {
+        let nodes = nodes(responding_client(|path| match path.rsplit('/').next() {
+            Some("n2") => json!({ "metadata": { "name": "n2" }, "spec": { "taints": "none" } }).to_string(),
+            name => json!({ "metadata": { "name": name, "resourceVersion": "5" } }).to_string(),
+        }));
+        subscribe(&nodes, "other", "n2");
+        for event in [Event::Init, Event::InitDone] {
+            nodes.apply_watch_event(event);
+        }
+        assert!(!nodes.is_known("n1") && !nodes.is_known("n2"));
+        nodes.read_unknown().await.unwrap();
+        assert!(nodes.get("n1").is_some() && nodes.get("n2").is_none());
+        assert!(nodes.is_known("n2") && nodes.unreadable("n1").is_none());
+        let (cause, is_due) = nodes.unreadable("n2").unwrap();
+        assert_eq!((cause.as_str(), is_due), ("cannot read Node n2: invalid response", false));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert!(nodes.unreadable("n2").unwrap().1);
+        // Its next event can be decoded.
+        nodes.apply_watch_event(Event::Apply(node("a", "n2")));
+        assert!(nodes.get("n2").is_some() && nodes.unreadable("n2").is_none());
+    }
+
+    #[tokio::test]
+    async fn node_whose_event_was_skipped_is_read() {
+        let nodes = nodes(client(&json!({
+            "metadata": { "name": "n1", "resourceVersion": "9" }, "spec": { "providerID": "p" },
+        })));
+        for event in [Event::Init, Event::InitApply(node("a", "n1")), Event::InitDone] {
+            nodes.apply_watch_event(event);
+        }
+        assert!(nodes.mark_outdated("n1") && !nodes.mark_outdated("n1") && !nodes.mark_outdated("n2"));
+        assert!(nodes.is_known("n1"));
+        nodes.read_unknown().await.unwrap();
+        assert_eq!(nodes.get("n1").unwrap().spec.as_ref().unwrap().provider_id.as_deref(), Some("p"));
+        assert!(nodes.mark_outdated("n1"));
+    }
 }

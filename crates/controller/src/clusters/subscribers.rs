@@ -49,6 +49,11 @@ impl NodeSubscribers {
         self.by_key.is_empty()
     }
 
+    /// Whether an object is subscribed to a Node.
+    pub(super) fn contains(&self, node: &str) -> bool {
+        self.by_node.contains_key(node)
+    }
+
     /// The Nodes that objects are subscribed to.
     pub(super) fn nodes(&self) -> HashSet<String> {
         self.by_node.keys().cloned().collect()

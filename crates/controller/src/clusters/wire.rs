@@ -19,11 +19,15 @@ use serde::{Deserialize, Serialize};
 /// Objects in a page of a list. Fewer are requested; not every server honours that exactly.
 const MAX_PAGE_ITEMS: usize = 500;
 const MAX_TAINTS: usize = 128;
+/// Owners that are kept. An author of pods can list any number of them.
 const MAX_OWNERS: usize = 64;
-/// Entries that are kept of labels, annotations and the data of a ConfigMap.
+/// Entries that are kept of the data of a ConfigMap: one is expected, the names of others are read to remove them.
 const MAX_ENTRIES: usize = 32;
 /// Longer strings are cut off; none that the controller writes or expects is longer.
 const MAX_NAME: usize = 512;
+const MAX_UID: usize = 128;
+const MAX_ANNOTATION: usize = 1024;
+/// Of the taints that were applied, and of the agent configuration.
 const MAX_VALUE: usize = 64 * 1024;
 
 /// A Node without the fields that are never read.
@@ -33,7 +37,7 @@ pub(crate) struct WorkloadNode(pub(crate) Node);
 
 /// A ConfigMap without the fields that are never read.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(from = "WireConfigMap")]
+#[serde(try_from = "WireConfigMap")]
 pub(crate) struct WorkloadConfigMap(pub(crate) ConfigMap);
 
 /// A pod without the fields that are never read.
@@ -57,6 +61,20 @@ pub(crate) struct PageMeta {
     pub(crate) r#continue: Option<Text<MAX_VALUE>>,
 }
 
+/// What identifies an object that cannot be decoded, or that is a bookmark.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireIdentity {
+    pub(super) metadata: IdentityMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct IdentityMeta {
+    pub(super) name: Option<Text<MAX_NAME>>,
+    pub(super) resource_version: Option<Text<MAX_NAME>>,
+}
+
 /// The object of a watch event of type `ERROR`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -73,13 +91,17 @@ pub(crate) struct Bounded<T, const MAX: usize>(pub(crate) Vec<T>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<const MAX: usize>(pub(crate) String);
 
-/// The entries of a map that this controller or its agent wrote.
+/// The first `MAX` items of a list.
+#[derive(Debug)]
+struct First<T, const MAX: usize>(Vec<T>);
+
+/// The labels or annotations that are read.
 #[derive(Debug, Default)]
 struct OwnEntries(BTreeMap<String, String>);
 
-/// The first entries of a map.
+/// The agent configuration in the data of a ConfigMap. Of other entries only the first names are kept.
 #[derive(Debug, Default)]
-struct FirstEntries(BTreeMap<String, String>);
+struct ConfigData(BTreeMap<String, String>);
 
 /// The condition `Ready` of a list of conditions.
 #[derive(Debug, Default)]
@@ -90,13 +112,13 @@ struct ReadyCondition(Option<NodeCondition>);
 struct WireMeta {
     name: Option<Text<MAX_NAME>>,
     namespace: Option<Text<MAX_NAME>>,
-    uid: Option<Text<MAX_NAME>>,
+    uid: Option<Text<MAX_UID>>,
     resource_version: Option<Text<MAX_NAME>>,
     deletion_timestamp: Option<Time>,
     deletion_grace_period_seconds: Option<i64>,
     labels: Option<OwnEntries>,
     annotations: Option<OwnEntries>,
-    owner_references: Option<Bounded<WireOwner, MAX_OWNERS>>,
+    owner_references: Option<First<WireOwner, MAX_OWNERS>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -105,7 +127,7 @@ struct WireOwner {
     api_version: Text<MAX_NAME>,
     kind: Text<MAX_NAME>,
     name: Text<MAX_NAME>,
-    uid: Text<MAX_NAME>,
+    uid: Text<MAX_UID>,
     controller: Option<bool>,
 }
 
@@ -135,7 +157,7 @@ struct WireNodeStatus {
 struct WireConfigMap {
     #[serde(default)]
     metadata: WireMeta,
-    data: Option<FirstEntries>,
+    data: Option<ConfigData>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,7 +207,11 @@ impl TryFrom<WireNode> for WorkloadNode {
     type Error = &'static str;
 
     fn try_from(node: WireNode) -> Result<Self, Self::Error> {
-        let metadata = ObjectMeta { owner_references: None, ..node.metadata.into() };
+        // A cache has one entry for each namespace and name, so a Node has none of the server's choice.
+        let metadata = ObjectMeta { owner_references: None, namespace: None, ..node.metadata.into() };
+        if !metadata.name.as_deref().is_some_and(is_dns_subdomain) {
+            return Err("a Node has no valid name");
+        }
         let spec = node.spec.map(|spec| NodeSpec {
             provider_id: spec.provider_id.map(|it| it.0),
             unschedulable: spec.unschedulable,
@@ -209,11 +235,21 @@ impl TryFrom<WireNode> for WorkloadNode {
     }
 }
 
-impl From<WireConfigMap> for WorkloadConfigMap {
-    fn from(config: WireConfigMap) -> Self {
+impl TryFrom<WireConfigMap> for WorkloadConfigMap {
+    type Error = &'static str;
+
+    fn try_from(config: WireConfigMap) -> Result<Self, Self::Error> {
+        let metadata = ObjectMeta::from(config.metadata);
+        if !has_namespaced_name(&metadata) {
+            return Err("a ConfigMap has no valid name and namespace");
+        }
         let data = config.data.map(|data| data.0);
-        WorkloadConfigMap(ConfigMap { metadata: config.metadata.into(), data, ..ConfigMap::default() })
+        Ok(WorkloadConfigMap(ConfigMap { metadata, data, ..ConfigMap::default() }))
     }
+}
+
+fn has_namespaced_name(metadata: &ObjectMeta) -> bool {
+    metadata.name.as_deref().is_some_and(is_dns_subdomain) && metadata.namespace.as_deref().is_some_and(is_dns_label)
 }
 
 impl TryFrom<WirePod> for WorkloadPod {
@@ -222,14 +258,44 @@ impl TryFrom<WirePod> for WorkloadPod {
     fn try_from(pod: WirePod) -> Result<Self, Self::Error> {
         let metadata = ObjectMeta::from(pod.metadata);
         // Names of pods and namespaces end up in paths and in the status.
-        let is_named = metadata.name.as_deref().is_some_and(is_dns_subdomain)
-            && metadata.namespace.as_deref().is_some_and(is_dns_label);
-        if !is_named {
+        if !has_namespaced_name(&metadata) {
             return Err("a pod has no valid name and namespace");
         }
         let phase = pod.status.and_then(|status| status.phase).map(|phase| phase.0);
         Ok(WorkloadPod(Pod { metadata, spec: None, status: Some(PodStatus { phase, ..PodStatus::default() }) }))
     }
+}
+
+/// Completes JSON that is cut off: drops the value that is incomplete and closes what is open. API servers send what
+/// identifies an object before what makes it large.
+pub(crate) fn complete(text: &str) -> String {
+    // What is before a comma is complete.
+    let (_, last_comma) = scan(text);
+    let text = &text[..last_comma];
+    let closing: String = scan(text).0.iter().rev().map(|byte| char::from(*byte)).collect();
+    format!("{text}{closing}")
+}
+
+/// What closes the open objects and lists of incomplete JSON, outermost first, and where its last comma is.
+fn scan(text: &str) -> (Vec<u8>, usize) {
+    let (mut closing, mut last_comma) = (Vec::new(), 0);
+    let (mut in_string, mut is_escaped) = (false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' => closing.push(b'}'),
+            b'[' => closing.push(b']'),
+            b'}' | b']' => {
+                closing.pop();
+            }
+            b',' => last_comma = at,
+            _ => {}
+        }
+    }
+    (closing, last_comma)
 }
 
 /// Delegates to the type of the Kubernetes API.
@@ -318,28 +384,81 @@ impl<'de, const MAX: usize> Deserialize<'de> for Text<MAX> {
     }
 }
 
-impl<'de> Deserialize<'de> for OwnEntries {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for First<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let is_read = |key: &str| key.starts_with(keys::GROUP) || key == MIRROR_ANNOTATION;
-        deserializer.deserialize_map(Entries { is_read }).map(OwnEntries)
+        struct Items<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
+            type Value = First<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while items.len() < MAX {
+                    match seq.next_element()? {
+                        Some(item) => items.push(item),
+                        None => return Ok(First(items)),
+                    }
+                }
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(First(items))
+            }
+        }
+        deserializer.deserialize_seq(Items(PhantomData))
     }
 }
 
 /// Annotation of a mirror pod, which a drain ignores.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-impl<'de> Deserialize<'de> for FirstEntries {
+/// The labels and annotations that are read, besides the taints that were applied.
+const READ_KEYS: [&str; 7] = [
+    keys::RECLAIM_AGENT_LABEL,
+    keys::RECLAIM_REQUESTED_ANNOTATION,
+    keys::RECLAIM_REASON_ANNOTATION,
+    keys::RECLAIM_REQUESTED_AT_ANNOTATION,
+    keys::RECLAIM_AGENT_MACHINE_ANNOTATION,
+    keys::CORDONED_BY_ANNOTATION,
+    MIRROR_ANNOTATION,
+];
+
+impl<'de> Deserialize<'de> for OwnEntries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries { is_read: |_: &str| true }).map(FirstEntries)
+        let keep = |key: &str| match key {
+            keys::APPLIED_TAINTS_ANNOTATION => Keep::Value { max: MAX_VALUE },
+            _ if READ_KEYS.contains(&key) => Keep::Value { max: MAX_ANNOTATION },
+            _ => Keep::Nothing,
+        };
+        deserializer.deserialize_map(Entries { keep }).map(OwnEntries)
     }
 }
 
-/// Keeps the first entries with a key that is read.
-struct Entries<F> {
-    is_read: F,
+impl<'de> Deserialize<'de> for ConfigData {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keep =
+            |key: &str| if key == keys::RECLAIM_CONFIG_KEY { Keep::Value { max: MAX_VALUE } } else { Keep::Name };
+        deserializer.deserialize_map(Entries { keep }).map(ConfigData)
+    }
 }
 
-impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Entries<F> {
+/// What is kept of an entry.
+enum Keep {
+    Value {
+        max: usize,
+    },
+    /// The key with an empty value.
+    Name,
+    Nothing,
+}
+
+/// Keeps parts of a map.
+struct Entries<F> {
+    keep: F,
+}
+
+impl<'de, F: Fn(&str) -> Keep> Visitor<'de> for Entries<F> {
     type Value = BTreeMap<String, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -349,11 +468,20 @@ impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Entries<F> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries = BTreeMap::new();
         while let Some(Text(key)) = map.next_key::<Text<MAX_NAME>>()? {
-            if (self.is_read)(&key) && entries.len() < MAX_ENTRIES {
-                let value: Option<Text<MAX_VALUE>> = map.next_value()?;
-                entries.insert(key, value.unwrap_or_default().0);
-            } else {
-                map.next_value::<IgnoredAny>()?;
+            match (self.keep)(&key) {
+                Keep::Value { max } => {
+                    let Text(mut value) = map.next_value::<Option<Text<MAX_VALUE>>>()?.unwrap_or_default();
+                    value.truncate(value.floor_char_boundary(max));
+                    value.shrink_to_fit();
+                    entries.insert(key, value);
+                }
+                Keep::Name if entries.len() < MAX_ENTRIES => {
+                    map.next_value::<IgnoredAny>()?;
+                    entries.insert(key, String::new());
+                }
+                Keep::Name | Keep::Nothing => {
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
         }
         Ok(entries)
@@ -387,5 +515,50 @@ impl<'de> Deserialize<'de> for ReadyCondition {
             }
         }
         deserializer.deserialize_seq(FindReady)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn json_that_is_cut_off_anywhere_is_completed() {
+        let whole = json!({ "a": "x,{[\"\\", "b": [1, { "c": [], "d": {} }, [2, 3]], "e": { "f": "g" }, "h": null });
+        let text = whole.to_string();
+        for len in text.find(",\"b\"").unwrap() + 1..text.len() {
+            let completed: Value = serde_json::from_str(&complete(&text[..len])).unwrap_or_else(|error| {
+                panic!("{}: {error}", complete(&text[..len]));
+            });
+            assert!(completed.is_object());
+        }
+        assert_eq!(complete(""), "");
+    }
+
+    #[test]
+    fn many_owners_and_entries_do_not_fail_and_are_not_kept() {
+        let owners = vec![json!({ "kind": "ConfigMap", "name": "a", "uid": "b" }); 1000];
+        let pod = json!({ "metadata": { "name": "p", "namespace": "team", "uid": "u".repeat(1000), "ownerReferences": owners } });
+        let WorkloadPod(pod) = serde_json::from_value(pod).unwrap();
+        assert_eq!(pod.metadata.owner_references.unwrap().len(), MAX_OWNERS);
+        assert_eq!(pod.metadata.uid.unwrap().len(), MAX_UID);
+
+        let long = "v".repeat(100_000);
+        let mut annotations: BTreeMap<String, String> =
+            (0..1000).map(|it| (format!("{}/{it}", keys::GROUP), long.clone())).collect();
+        annotations.insert(keys::RECLAIM_REASON_ANNOTATION.to_owned(), long.clone());
+        let WorkloadNode(node) =
+            serde_json::from_value(json!({ "metadata": { "name": "n1", "annotations": annotations } })).unwrap();
+        let kept = node.metadata.annotations.unwrap();
+        assert_eq!((kept.len(), kept[keys::RECLAIM_REASON_ANNOTATION].len()), (1, MAX_ANNOTATION));
+
+        let mut data: BTreeMap<String, String> = (0..1000).map(|it| (it.to_string(), long.clone())).collect();
+        data.insert(keys::RECLAIM_CONFIG_KEY.to_owned(), "config".to_owned());
+        let config = json!({ "metadata": { "name": "c1", "namespace": "agents" }, "data": data });
+        let WorkloadConfigMap(config) = serde_json::from_value(config).unwrap();
+        let kept = config.data.unwrap();
+        assert_eq!((kept.len(), kept[keys::RECLAIM_CONFIG_KEY].as_str(), kept["1"].as_str()), (33, "config", ""));
     }
 }

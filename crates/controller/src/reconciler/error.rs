@@ -138,6 +138,11 @@ impl ReconcileError {
         }
     }
 
+    /// Whether the reconcile ends because the object has become urgent.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.request().is_some_and(RequestError::is_superseded)
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.request().is_some_and(RequestError::is_not_found)
     }

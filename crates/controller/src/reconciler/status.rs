@@ -53,16 +53,17 @@ pub(super) async fn report_failure(
     error: &ReconcileError,
     retry: &mut RetryState,
 ) {
+    let mut is_removal_incomplete = false;
     for failure in &scope.best_effort_failures {
         let message = Some(failure.error.to_string());
-        if matches!(failure.step, Step::RollOutAgent { .. }) {
-            scope.outcome.agent_error = message;
-        } else {
-            scope.outcome.taint_error = message;
+        match failure.step {
+            Step::RollOutAgent { .. } => scope.outcome.agent_error = message,
+            Step::ForceRemove(_) => is_removal_incomplete = true,
+            _ => scope.outcome.taint_error = message,
         }
         warn!(error = %failure.error, "Best-effort step failed");
     }
-    if !scope.only_best_effort_failed() {
+    if !scope.only_best_effort_failed() || is_removal_incomplete {
         let purpose = plan.map_or(Purpose::Maintain, |plan| purpose(&plan.steps));
         scope.outcome.failure = Some(Failure { purpose, message: message(error), references: error.references() });
         warn!(%error, "Reconcile failed");
@@ -196,10 +197,12 @@ fn report_transition(scope: &Scope<'_>, before: &ScheduledMachineStatus, after: 
     if let Some(lateness) = boundary_lateness(before, after, &scope.input()) {
         metrics.record_boundary_lateness(lateness);
     }
-    log_transition(before, after);
+    log_transition(scope, before, after);
 }
 
-fn log_transition(before: &ScheduledMachineStatus, after: &ScheduledMachineStatus) {
+/// Logs a transition, the same one of an object not often: the server of its workload cluster may cause it again and again.
+fn log_transition(scope: &Scope<'_>, before: &ScheduledMachineStatus, after: &ScheduledMachineStatus) {
+    let allows_log = |what: &str| scope.context.workload_clusters.allows_log(scope.key, what);
     let time = |at: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
         at.as_ref().map_or_else(|| "never".to_owned(), |at| at.0.to_string())
     };
@@ -208,13 +211,17 @@ fn log_transition(before: &ScheduledMachineStatus, after: &ScheduledMachineStatu
         (Some(true) | None, Some(false)) => info!(opens = time(&after.next_activation), "Window is closed"),
         _ => {}
     }
-    if let (None, Some(node)) = (&before.node_ref, &after.node_ref) {
+    if let (None, Some(node)) = (&before.node_ref, &after.node_ref)
+        && allows_log("join")
+    {
         info!(node = node.name, "Node joined");
     }
     if before.phase != after.phase {
         let phase = |status: &ScheduledMachineStatus| status.phase.map_or("", Phase::as_str);
-        let message = after.message.as_deref().unwrap_or_default();
-        info!(from = phase(before), to = phase(after), reason = message, "Phase changed");
+        let (from, to) = (phase(before), phase(after));
+        if allows_log(&format!("{from} to {to}")) {
+            info!(from, to, reason = after.message.as_deref().unwrap_or_default(), "Phase changed");
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use self::resume_check::ResumeCheckLayer;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::resolver::Resolver;
 use crate::runtime::response_limits::{ResponseLimits, is_watch};
 
 /// A connection on which nothing arrives is probed after this long, and is closed after three probes without a reply. A
@@ -32,11 +33,18 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a server may be silent whose host still answers: a watch ends after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(310);
 
+/// What is buffered of a connection, and so the longest header. The servers of workload clusters belong to tenants.
+const MAX_BUFFER: usize = 64 * 1024;
+
 /// Creates a client. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an eviction, and the reconciler
 /// decides when to retry.
 pub(crate) fn client(config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
     let namespace = config.default_namespace.clone();
-    let service = ServiceBuilder::new().layer(ResumeCheckLayer::default()).service(service(config, metrics)?);
+    let service = ServiceBuilder::new().layer(ResumeCheckLayer::default()).service(service(
+        config,
+        metrics,
+        Resolver::of_management_cluster(),
+    )?);
     Ok(ClientBuilder::new(service, namespace).build())
 }
 
@@ -48,13 +56,14 @@ pub(crate) fn workload_client(
 ) -> Result<Client, kube::Error> {
     let namespace = config.default_namespace.clone();
     let layers = ServiceBuilder::new().layer(ResumeCheckLayer::default()).layer(limits.clone());
-    Ok(ClientBuilder::new(layers.service(service(config, metrics)?), namespace).build())
+    Ok(ClientBuilder::new(layers.service(service(config, metrics, limits.resolver.clone())?), namespace).build())
 }
 
 /// Sends requests and counts them.
 fn service(
     mut config: Config,
     metrics: &Arc<Metrics>,
+    resolver: Resolver,
 ) -> Result<
     impl Service<Request<Body>, Response = Response<Incoming>, Error = BoxError, Future: Send + 'static>
     + Clone
@@ -67,7 +76,7 @@ fn service(
         ClientBuilder::try_from(config.clone()).map(drop)?;
     }
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("5spot/", env!("CARGO_PKG_VERSION")))));
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp())?);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp(resolver))?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_read_timeout(Some(READ_TIMEOUT));
@@ -78,11 +87,15 @@ fn service(
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector)))
+        .service(
+            hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+                .http1_max_buf_size(MAX_BUFFER)
+                .build::<_, Body>(connector),
+        ))
 }
 
-fn tcp() -> HttpConnector {
-    let mut tcp = HttpConnector::new();
+fn tcp(resolver: Resolver) -> HttpConnector<Resolver> {
+    let mut tcp = HttpConnector::new_with_resolver(resolver);
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE_TIME));
@@ -220,7 +233,7 @@ mod tests {
     async fn dead_connection_is_noticed_within_30_seconds() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let connection = tcp().oneshot(url).await.unwrap();
+        let connection = tcp(Resolver::of_management_cluster()).oneshot(url).await.unwrap();
         let socket = socket2::SockRef::from(connection.inner());
         assert!(socket.keepalive().unwrap());
         let probes = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();

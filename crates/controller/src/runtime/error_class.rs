@@ -102,7 +102,7 @@ mod tests {
             (service(tls), "TLS handshake failed"),
             (
                 kube::Error::ReadEvents(limit),
-                "a watch event is larger than 1024 KiB; check that it is the API server of a Kubernetes cluster",
+                "a watch event is larger than 16384 KiB; check that it is the API server of a Kubernetes cluster",
             ),
         ] {
             assert_eq!(ErrorClass::of(&error).to_string(), expected, "{error:?}");

@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use crate::runtime::workqueue::Key;
 
 /// The values of the label `error_type`.
-pub(crate) const ERROR_TYPES: [&str; 5] = ["conflict", "transient", "reference", "rejected", "shutdown"];
+pub(crate) const ERROR_TYPES: [&str; 6] = ["conflict", "transient", "reference", "rejected", "shutdown", "panic"];
 
 pub(crate) struct Metrics {
     registry: Registry,

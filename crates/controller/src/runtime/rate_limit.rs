@@ -45,22 +45,32 @@ impl RateLimit {
 #[derive(Debug)]
 pub(crate) struct OncePer<K> {
     interval: Duration,
-    last: Mutex<HashMap<K, Instant>>,
+    last: Mutex<Last<K>>,
+}
+
+#[derive(Debug)]
+struct Last<K> {
+    at: HashMap<K, Instant>,
+    swept_at: Instant,
 }
 
 impl<K: Clone + Eq + Hash> OncePer<K> {
     pub(crate) fn new(interval: Duration) -> Self {
-        OncePer { interval, last: Mutex::default() }
+        OncePer { interval, last: Mutex::new(Last { at: HashMap::new(), swept_at: Instant::now() }) }
     }
 
     pub(crate) fn allows(&self, key: &K) -> bool {
         let now = Instant::now();
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < self.interval;
         let mut last = self.last.lock();
-        // Only keys of the last interval are kept.
-        last.retain(|_, at| now.saturating_duration_since(*at) < self.interval);
-        let is_allowed = !last.contains_key(key);
+        // Only keys of the last two intervals are kept.
+        if !is_recent(&last.swept_at) {
+            last.at.retain(|_, at| is_recent(at));
+            last.swept_at = now;
+        }
+        let is_allowed = !last.at.get(key).is_some_and(is_recent);
         if is_allowed {
-            last.insert(key.clone(), now);
+            last.at.insert(key.clone(), now);
         }
         is_allowed
     }
@@ -87,6 +97,6 @@ mod tests {
         assert_eq!(["a", "b", "a"].map(|it| limit.allows(&it)), [true, true, false]);
         tokio::time::advance(Duration::from_mins(1)).await;
         assert!(limit.allows(&"a"));
-        assert_eq!(limit.last.lock().len(), 1, "an old key is kept");
+        assert_eq!(limit.last.lock().at.len(), 1, "an old key is kept");
     }
 }

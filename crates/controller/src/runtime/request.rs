@@ -8,6 +8,7 @@ use fivespot_planner::retry::FailureClass;
 use kube::core::Status;
 
 use crate::runtime::error_class::ErrorClass;
+use crate::runtime::response_limits::LimitExceeded;
 
 /// How long the management cluster may take to respond.
 pub(crate) const MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,6 +50,10 @@ pub(crate) enum Origin {
 pub(crate) enum RequestError {
     #[error("cannot {operation}: no response within {} s", limit.as_secs())]
     Timeout { operation: Operation, limit: Duration },
+    #[error("cannot {operation}: the requests of one reconcile took longer than {} s", limit.as_secs())]
+    NoTimeLeft { operation: Operation, limit: Duration },
+    #[error("cannot {operation}: interrupted, because the object has become urgent")]
+    Superseded { operation: Operation },
     #[error("cannot {operation}: {}", describe_for_status(source, *origin))]
     Failed {
         operation: Operation,
@@ -62,7 +67,9 @@ impl RequestError {
     /// With what the server sent, for the log.
     pub(crate) fn text(&self) -> String {
         match self {
-            RequestError::Timeout { .. } => self.to_string(),
+            RequestError::Timeout { .. } | RequestError::NoTimeLeft { .. } | RequestError::Superseded { .. } => {
+                self.to_string()
+            }
             RequestError::Failed { operation, source, .. } => format!("cannot {operation}: {}", describe(source)),
         }
     }
@@ -71,22 +78,57 @@ impl RequestError {
     pub(crate) fn status(&self) -> Option<&Status> {
         match self {
             RequestError::Failed { source: kube::Error::Api(status), .. } => Some(status),
-            RequestError::Failed { .. } | RequestError::Timeout { .. } => None,
+            RequestError::Failed { .. }
+            | RequestError::Timeout { .. }
+            | RequestError::NoTimeLeft { .. }
+            | RequestError::Superseded { .. } => None,
         }
     }
 
-    /// Whether the server sent what no API server sends.
+    /// Whether the server sent what no API server sends, or more than is accepted.
     pub(crate) fn is_violation(&self) -> bool {
-        match self {
-            RequestError::Timeout { .. } => false,
-            RequestError::Failed { source, .. } => match ErrorClass::of(source) {
-                ErrorClass::InvalidResponse | ErrorClass::LimitExceeded(_) => true,
+        match self.error_class() {
+            Some(ErrorClass::InvalidResponse | ErrorClass::LimitExceeded(_)) => true,
+            Some(
                 ErrorClass::Refused
                 | ErrorClass::Timeout
                 | ErrorClass::Tls
                 | ErrorClass::Connection
-                | ErrorClass::HttpStatus(_) => false,
+                | ErrorClass::HttpStatus(_),
+            )
+            | None => false,
+        }
+    }
+
+    /// Whether the connection may be lost: it failed, or there was no response.
+    pub(crate) fn is_connection_error(&self) -> bool {
+        match self {
+            // A shorter limit is that of a reconcile, which earlier requests have used up.
+            RequestError::Timeout { limit, .. } => *limit >= WORKLOAD_TIMEOUT,
+            RequestError::Failed { .. } => match self.error_class() {
+                Some(ErrorClass::Refused | ErrorClass::Timeout | ErrorClass::Tls | ErrorClass::Connection) => true,
+                Some(ErrorClass::InvalidResponse | ErrorClass::LimitExceeded(_) | ErrorClass::HttpStatus(_)) | None => {
+                    false
+                }
             },
+            RequestError::NoTimeLeft { .. } | RequestError::Superseded { .. } => false,
+        }
+    }
+
+    /// Whether the response is larger than is accepted.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self.error_class(), Some(ErrorClass::LimitExceeded(LimitExceeded::Response { .. })))
+    }
+
+    /// Whether the reconcile ends because the object has become urgent.
+    pub(crate) fn is_superseded(&self) -> bool {
+        matches!(self, RequestError::Superseded { .. })
+    }
+
+    fn error_class(&self) -> Option<ErrorClass> {
+        match self {
+            RequestError::Failed { source, .. } => Some(ErrorClass::of(source)),
+            RequestError::Timeout { .. } | RequestError::NoTimeLeft { .. } | RequestError::Superseded { .. } => None,
         }
     }
 
@@ -112,6 +154,9 @@ impl RequestError {
     }
 
     pub(crate) fn class(&self) -> FailureClass {
+        if self.is_superseded() {
+            return FailureClass::Conflict;
+        }
         match self.status().map(|status| status.code) {
             Some(404 | 409) => FailureClass::Conflict,
             Some(408 | 429 | 500..=599) | None => FailureClass::Transient,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fivespot_api::{Phase, ScheduledMachineStatus};
 use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
+use fivespot_testbed::hostile_server::untrusted_authority;
 use fivespot_testbed::redirector::Redirector;
 use fivespot_testbed::{FaultProxy, TestNamespace, allow};
 use k8s_openapi::ByteString;
@@ -56,7 +57,14 @@ async fn unsafe_kubeconfig_is_rejected_and_fixed_one_is_used() {
     let location = format!("http://{}/", redirect_target.local_addr().unwrap());
     let redirector = Redirector::start(testbed.control_plane(), &location).await.unwrap();
     let redirected = with_server(redirector.server());
+    let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let refused = with_server(format!("https://{closed_port}"));
+    let mut untrusted: Value = serde_json::from_str(&valid).unwrap();
+    untrusted["clusters"][0]["cluster"]["certificate-authority-data"] =
+        json!(ByteString(untrusted_authority().unwrap().into_bytes()));
     for (kubeconfig, message) in [
+        (refused, "connection refused"),
+        (untrusted.to_string(), "TLS handshake failed"),
         (exec_plugin.to_string(), messages::EXEC_NOT_ALLOWED),
         (hanging, messages::CLUSTER_DID_NOT_RESPOND),
         (redirected, messages::CLUSTER_CANNOT_BE_ACCESSED),

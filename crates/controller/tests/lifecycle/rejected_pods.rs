@@ -14,6 +14,9 @@ use crate::fixtures::{
     scheduled_machine, setup, testbed, wait_for, wait_until_request_is_cleared,
 };
 
+/// With 30 s after the first rejection, doubled for each further one up to 5 min, these take longer than a test waits.
+const ATTEMPTS: usize = 8;
+
 /// Deletes a namespace whose pod a policy protects, so that it stays terminating with the pod in it.
 async fn start_termination(ns: &TestNamespace, pod: &str) {
     let namespaces: Api<Namespace> = Api::all(ns.client.clone());
@@ -25,6 +28,18 @@ async fn start_termination(ns: &TestNamespace, pod: &str) {
     .await;
     let pod = ns.api::<Pod>().get(pod).await.unwrap();
     assert!(pod.metadata.deletion_timestamp.is_none(), "{pod:#?}");
+}
+
+/// Waits until the eviction of a pod that a budget protects has been tried this often. With the backoff of a rejected request
+/// that would take much longer than a test waits.
+async fn wait_for_eviction_attempts(sm: &TestMachine<'_>, pod: &str, attempts: usize) {
+    wait_for(&format!("the eviction of pod {pod} is tried {attempts} times"), async || {
+        let requests = testbed().await.audit().entries().in_namespace(&sm.ns.name);
+        let evictions = requests.filter(|it| it.stage == "ResponseComplete" && it.target() == "pods/eviction");
+        let count = evictions.filter(|it| it.name == pod).len();
+        if count >= attempts { Ok(()) } else { Err(count) }
+    })
+    .await;
 }
 
 async fn wait_until_evicted(sm: &TestMachine<'_>, pod: &str) {
@@ -46,6 +61,7 @@ async fn pod_in_terminating_namespace_delays_no_other_eviction() {
     let message = messages::draining_two_pods_one_in_terminating_namespace(&sm, "web", &old.name);
     let draining = sm.wait_for_drain_message(&message).await;
     assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    wait_for_eviction_attempts(&sm, "web", ATTEMPTS).await;
     // The PodDisruptionBudget allows the eviction long before the drain times out.
     sm.unblock_pod("web").await;
     wait_until_evicted(&sm, "web").await;
@@ -69,6 +85,7 @@ async fn rejected_eviction_delays_no_other_eviction() {
     let pod = format!("{}/db", protected.name);
     let draining = sm.wait_for_message(&messages::eviction_rejected(&pod, 422)).await;
     assert_eq!(draining.phase, Some(Phase::ShuttingDown), "{draining:#?}");
+    wait_for_eviction_attempts(&sm, "web", ATTEMPTS).await;
     sm.unblock_pod("web").await;
     wait_until_evicted(&sm, "web").await;
     policy.remove().await;
@@ -140,6 +157,27 @@ async fn rejected_pod_deletion_does_not_stop_force_removal() {
     assert!(sm.machine_is_terminating().await);
     policy.remove().await;
     wait_for("the pod is deleted", async || ns.api::<Pod>().get_opt("db").await.unwrap().is_none()).await;
+    sm.unblock_removal().await;
+    sm.wait_for_phase(Phase::Disabled).await;
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn rejected_cordon_holds_back_no_step_of_a_reclaim() {
+    let (ns, _controller) = setup("rejected-cordon").await;
+    let sm = scheduled_machine(&ns, "desk-01").long_timeouts().kill_if_command("idea").create_running().await;
+    wait_for("the agent is rolled out", async || agent_rollout(&sm, &ns.client).await.0).await;
+    // The Machine and the Node stay while they are deleted.
+    sm.block_removal().await;
+    let policy = RejectingPolicy::create(&ns, Rejected::Cordon, &sm.node_name()).await;
+    request_reclaim(&sm).await;
+    let removing = sm.wait_for_message("HTTP status 422").await;
+    assert_eq!(removing.phase, Some(Phase::EmergencyRemove), "{removing:#?}");
+    wait_for("the schedule is disabled", async || !sm.get().await.spec.schedule.enabled).await;
+    wait_until_request_is_cleared(&sm).await;
+    assert!(sm.machine_is_terminating().await && !sm.node_is_cordoned().await);
+    policy.remove().await;
+    wait_for("the Node is cordoned", async || sm.node_is_cordoned().await).await;
     sm.unblock_removal().await;
     sm.wait_for_phase(Phase::Disabled).await;
     ns.close().await;

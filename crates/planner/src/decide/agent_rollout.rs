@@ -5,15 +5,30 @@ use crate::input::DecisionInput;
 use crate::observed::AgentConfig;
 use crate::plan::{Action, Step};
 
-/// Rolls out the agent on the Node of a machine that stays, and withdraws it otherwise.
-pub(super) fn plan(input: &DecisionInput<'_>) -> Option<Step> {
+/// Rolls out the agent on the Node of a machine that may run pods, and withdraws it otherwise.
+///
+/// `steps` are those of the same plan that come first.
+pub(super) fn plan(input: &DecisionInput<'_>, steps: &[Step]) -> Option<Step> {
     let machine = input.observed.machine.managed()?;
-    let stays = !machine.deleting && !reclaim_request::was_reclaimed(input) && !reclaim_request::in_progress(input);
+    // Without the exclusion, Cluster API drains the Node of a Machine that is being deleted, for up to a day.
+    let is_excluded = machine.exclusions.node_drain || steps.iter().any(excludes_drain);
+    let may_run_pods = !machine.deleting || !is_excluded;
+    let is_reclaimable = may_run_pods && !reclaim_request::was_reclaimed(input) && !reclaim_request::in_progress(input);
     match &input.requested.agent_config {
-        Some(config) if stays => roll_out(input, config),
+        Some(config) if is_reclaimable => roll_out(input, config),
         // `killIfCommands` may be what is invalid.
-        None if stays && input.spec.is_err() => None,
+        None if is_reclaimable && input.spec.is_err() => None,
         Some(_) | None => withdraw(input),
+    }
+}
+
+/// Whether a step makes Cluster API skip the drain.
+fn excludes_drain(step: &Step) -> bool {
+    let excludes = |action: &Action| matches!(action, Action::SetExclusions(exclusions) if exclusions.node_drain);
+    match step {
+        Step::Run(action) => excludes(action),
+        Step::ForceRemove(removal) => removal.machine.iter().any(excludes),
+        _ => false,
     }
 }
 

@@ -32,7 +32,7 @@ pub fn decide(input: &DecisionInput<'_>) -> Decision {
             let mut steps = plan.steps;
             // A reclaim in progress has its own order for these.
             if !reclaim_request::in_progress(input) {
-                match agent_rollout::plan(input) {
+                match agent_rollout::plan(input, &steps) {
                     // The rollout clears a request of an earlier Machine in the same write.
                     Some(step @ Step::RollOutAgent { .. }) if !reclaim_request::is_rolled_out(input) => {
                         steps.push(step);

@@ -53,6 +53,11 @@ fn object(world: &World) -> Object {
     world.object.unwrap()
 }
 
+/// Whether a reclaim is in progress or was completed.
+fn has_reclaim(world: &World) -> bool {
+    object(world).reclaim.is_some() || world.servers.node.is_some_and(|node| node.reclaim_requested)
+}
+
 fn is_paused(world: &World) -> bool {
     world.servers.cluster == Cluster::Paused
 }
@@ -109,6 +114,24 @@ fn agent_is_rolled_out_only_if_configured() {
         let rolls_out = plan.steps.iter().any(|it| matches!(it, Step::RollOutAgent { .. }));
         assert!(!rolls_out || object(world).requested.reclaimable, "{world:#?}\n{plan:#?}");
     });
+}
+
+/// While Cluster API drains the Node of a Machine that is being deleted, the owner can reclaim it.
+#[test]
+fn agent_stays_until_the_node_is_drained() {
+    let mut kept = 0;
+    every_plan(|world, Decided { plan, .. }| {
+        let Some(machine) = world.servers.managed_machine() else { return };
+        let steps = flattened(plan);
+        let excludes = |it: &Step| matches!(it, Step::Run(Action::SetExclusions(it)) if it.node_drain);
+        let may_run_pods = !machine.exclusions.node_drain && !steps.iter().any(excludes);
+        if may_run_pods && object(world).requested.reclaimable && !has_reclaim(world) {
+            let withdraws = steps.contains(&Step::Run(Action::WithdrawAgent));
+            assert!(!withdraws, "{world:#?}\n{plan:#?}");
+            kept += usize::from(machine.deleting);
+        }
+    });
+    assert!(kept > 0, "no state in which Cluster API drains");
 }
 
 #[test]

@@ -10,13 +10,12 @@ use fivespot_api::keys;
 use fivespot_planner::observed::ManagedNode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::Patch;
 use kube::core::Request;
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info};
 
-use crate::clusters::{AgentConfigState, WorkloadClient, WorkloadConfigMap, has_agent_label};
+use crate::clusters::{AgentConfigState, ConfigMaps, WorkloadClient, has_agent_label};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::execute::node::no_reclaim_request;
@@ -49,7 +48,9 @@ impl Scope<'_> {
             AgentConfigState::Absent => agent.create(config).await?,
             AgentConfigState::Found(found) => agent.replace(config, &found).await?,
         }
-        info!(node = node.name, "Rolled out reclaim agent");
+        if self.allows_log("roll out") {
+            info!(node = node.name, "Rolled out reclaim agent");
+        }
         Ok(())
     }
 
@@ -68,7 +69,9 @@ impl Scope<'_> {
                 node.labels().contains_key(keys::RECLAIM_AGENT_LABEL).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("withdraw")
+        {
             info!(node, "Withdrew reclaim agent");
         }
         Ok(())
@@ -84,11 +87,10 @@ struct NodeAgent<'a> {
 
 impl NodeAgent<'_> {
     async fn create(&self, config: &str) -> Result<(), ReconcileError> {
-        let request = self.api();
-        let (params, config_map) = (post_params(), WorkloadConfigMap(self.config_map(config)));
-        match self.write("create", request.create(&params, &config_map)).await {
+        let (config_maps, params) = (self.config_maps(), post_params());
+        match self.write("create", config_maps.create(&params, self.config_map(config))).await {
             Ok(created) => {
-                self.client.apply_agent_config_write(created.0);
+                self.client.apply_agent_config_write(created);
                 debug!(config_map = self.full_name(), "Created agent configuration");
                 Ok(())
             }
@@ -103,8 +105,8 @@ impl NodeAgent<'_> {
 
     /// A ConfigMap exists that is not cached: either the cache lags behind, or the controller did not create it.
     async fn explain_existing(&self) -> Result<(), ReconcileError> {
-        match self.write("read", self.api().get_opt(&self.name())).await? {
-            Some(found) if !has_agent_label(&found.0) => {
+        match self.write("read", self.config_maps().get(&self.name())).await? {
+            Some(found) if !has_agent_label(&found) => {
                 Err(ReconcileError::AgentConfigConflict { config_map: self.full_name() })
             }
             Some(_) | None => Err(ReconcileError::AgentConfigNotCached { node: self.node.name.clone() }),
@@ -118,10 +120,9 @@ impl NodeAgent<'_> {
         for key in found.data.iter().flatten().map(|(key, _)| key).filter(|it| *it != keys::RECLAIM_CONFIG_KEY) {
             desired["data"][key] = serde_json::Value::Null;
         }
-        let api = self.api();
-        let (name, params, patch) = (self.name(), patch_params(), Patch::Merge(&desired));
-        let written = self.write("patch", api.patch(&name, &params, &patch)).await?;
-        self.client.apply_agent_config_write(written.0);
+        let (config_maps, name, params) = (self.config_maps(), self.name(), patch_params());
+        let written = self.write("patch", config_maps.patch(&name, &params, &desired)).await?;
+        self.client.apply_agent_config_write(written);
         debug!(config_map = self.full_name(), "Updated agent configuration");
         Ok(())
     }
@@ -187,7 +188,7 @@ impl NodeAgent<'_> {
         Request::new(ConfigMap::url_path(&(), Some(self.scope.context.workload_clusters.agent_namespace())))
     }
 
-    fn api(&self) -> Api<WorkloadConfigMap> {
-        Api::namespaced(self.client.client(), self.scope.context.workload_clusters.agent_namespace())
+    fn config_maps(&self) -> ConfigMaps {
+        self.client.config_maps(self.scope.context.workload_clusters.agent_namespace())
     }
 }

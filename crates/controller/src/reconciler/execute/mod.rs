@@ -66,13 +66,15 @@ async fn execute_step(scope: &mut Scope<'_>, step: &Step) -> Result<(), Reconcil
     }
 }
 
-/// Completes all lists and returns the first error.
+/// Completes all lists. The Machine is what has to be removed: a Node that cannot be cordoned, or pods that cannot be deleted,
+/// hold back no further step.
 async fn force_remove(scope: &mut Scope<'_>, removal: &ForceRemoval) -> Result<(), ReconcileError> {
     let this = &*scope;
-    let lists = removal.concurrent_lists().map(|actions| {
+    let parts: Vec<ForceRemoval> = removal.parts().collect();
+    let lists = parts.iter().map(|part| {
         let run_in_order = async move {
             let mut rejected = Vec::new();
-            for action in actions {
+            for action in part.concurrent_lists().flatten() {
                 rejected.extend(run_action(this, action).await?);
             }
             Ok(rejected)
@@ -81,9 +83,13 @@ async fn force_remove(scope: &mut Scope<'_>, removal: &ForceRemoval) -> Result<(
     });
     let results: Vec<Result<Vec<RejectedPod>, ReconcileError>> = concurrently(lists.collect()).await;
     let mut first_error = Ok(());
-    for result in results {
+    for (part, result) in parts.into_iter().zip(results) {
         match result {
             Ok(rejected) => scope.outcome.rejected_pods.extend(rejected),
+            Err(error) if part.machine.is_empty() && is_reportable(&error) => {
+                debug!(%error, "Part of a force removal failed; continuing");
+                scope.best_effort_failures.push(BestEffortFailure { step: Step::ForceRemove(part), error });
+            }
             Err(error) => first_error = first_error.and(Err(error)),
         }
     }

@@ -6,7 +6,6 @@ use fivespot_planner::observed::ManagedNode;
 use fivespot_planner::taints::{self, diff, record};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::Patch;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -43,7 +42,9 @@ impl Scope<'_> {
                 (!unschedulable).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("cordon")
+        {
             info!(node, "Cordoned Node");
         }
         Ok(())
@@ -59,7 +60,9 @@ impl Scope<'_> {
                 node.annotations().contains_key(keys::CORDONED_BY_ANNOTATION).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("uncordon")
+        {
             info!(node, "Uncordoned Node");
         }
         Ok(())
@@ -87,7 +90,9 @@ impl Scope<'_> {
                 (diff.is_changed || record.as_ref() != recorded).then_some(patch)
             })
             .await?;
-        if let Some(node) = patched {
+        if let Some(node) = patched
+            && self.allows_log("taint")
+        {
             info!(node, taints = desired.len(), "Applied taints");
         }
         self.outcome.taints = status.into_inner();
@@ -107,6 +112,11 @@ impl Scope<'_> {
         Ok(())
     }
 
+    /// Whether to log a write that a server which reverts it can cause any number of times.
+    pub(super) fn allows_log(&self, what: &str) -> bool {
+        self.context.workload_clusters.allows_log(self.key, what)
+    }
+
     /// The Node of the Machine with a client for its cluster; `None` if there is no Node.
     pub(super) fn node(&self) -> Result<Option<(WorkloadClient, &ManagedNode)>, ReconcileError> {
         let Some(node) = self.observed.node.managed() else { return Ok(None) };
@@ -123,17 +133,16 @@ impl Scope<'_> {
     ) -> Result<Option<String>, ReconcileError> {
         let Some((client, managed)) = self.node()? else { return Ok(None) };
         let operation = Operation::new(verb, format!("Node {}", managed.name));
-        let nodes = client.nodes();
         let mut cached = client.cached_node(&managed.name);
         for _ in 0..MAX_ATTEMPTS {
             let current = if let Some(node) = cached.take() {
                 node
             } else {
-                let read = nodes.get_opt(&managed.name);
+                let read = client.get_node(&managed.name);
                 let Some(node) = self.write_to_workload(&client, operation.clone(), read).await? else {
                     return Ok(None);
                 };
-                node.0.into()
+                node.into()
             };
             // Another Node with the same name has replaced it.
             if current.uid().as_ref() != Some(&managed.uid) {
@@ -141,11 +150,11 @@ impl Scope<'_> {
             }
             let Some(mut patch) = patch(&current) else { return Ok(None) };
             patch["metadata"]["resourceVersion"] = json!(current.resource_version());
-            let (params, patch) = (patch_params(), Patch::Merge(&patch));
-            let request = nodes.patch(&managed.name, &params, &patch);
+            let params = patch_params();
+            let request = client.patch_node(&managed.name, &params, &patch);
             match self.write_to_workload(&client, operation.clone(), request).await {
                 Ok(patched) => {
-                    client.apply_write_response(patched.0);
+                    client.apply_write_response(patched);
                     return Ok(Some(managed.name.clone()));
                 }
                 Err(error) if error.is_not_found() => return Ok(None),

@@ -24,8 +24,8 @@ use crate::reconciler::observe::pods_on_node;
 use crate::reconciler::write::delete_uid;
 use crate::runtime::request::{Operation, RequestError, WORKLOAD_TIMEOUT};
 
-/// Requests about pods of one namespace that are in flight, and the number of such namespaces. Together they are fewer than
-/// the requests that one cluster may have in flight, so that nothing else waits for them.
+/// Requests about pods of one namespace that one drain has in flight, and the number of such namespaces. All drains of a
+/// cluster together are limited by the cluster's permits.
 const MAX_CONCURRENT_PODS: usize = 3;
 const MAX_CONCURRENT_NAMESPACES: usize = 4;
 /// Cause in the API server's response if a PodDisruptionBudget blocks an eviction.
@@ -46,7 +46,7 @@ impl Scope<'_> {
     /// does not respond at all.
     pub(super) async fn evict_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
         let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
-        let results = for_each_pod(pods, |pod| self.evict_pod(&client, pod).boxed()).await;
+        let results = for_each_pod(pods, |pod, until| self.evict_pod(&client, pod, until).boxed()).await;
         let label = |result: &PodResult| match result {
             PodResult::Accepted => "evicted",
             PodResult::Gone => "gone",
@@ -60,7 +60,7 @@ impl Scope<'_> {
         // A drain polls; rejected evictions are worth a warning only once, and one line for all pods.
         if let Some(causes) = describe_rejected_pods(&rejected) {
             let node = &node.name;
-            if self.observed.stored.shutdown_started_at.is_none() {
+            if self.observed.stored.shutdown_started_at.is_none() && self.allows_log("evict") {
                 warn!(node, causes, "Evictions rejected");
             } else {
                 debug!(node, causes, "Evictions rejected");
@@ -69,8 +69,14 @@ impl Scope<'_> {
         Ok(rejected)
     }
 
-    async fn evict_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
+    async fn evict_pod(
+        &self,
+        client: &WorkloadClient,
+        pod: &PodKey,
+        until: Instant,
+    ) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("evict", format!("pod {}/{}", pod.namespace, pod.name));
+        let _permit = client.pod_permit(&pod.namespace, until, &operation).await?;
         let request = client.request(eviction(pod));
         pod_result(self.write_for_pod(client, operation, request).await, |status| {
             if is_blocked(status) {
@@ -87,10 +93,12 @@ impl Scope<'_> {
     /// if the API server does not respond at all.
     pub(super) async fn delete_pods(&self, pods: &[PodKey]) -> Result<Vec<RejectedPod>, ReconcileError> {
         let Some((client, node)) = self.node()? else { return Ok(Vec::new()) };
-        let results = for_each_pod(pods, |pod| self.delete_pod(&client, pod).boxed()).await;
+        let results = for_each_pod(pods, |pod, until| self.delete_pod(&client, pod, until).boxed()).await;
         let rejected = rejected_pods(&client, &node.name, results, &Rejection::Deletion { code: None }).await?;
         let deleted = pods.len() - rejected.len();
-        info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
+        if self.allows_log("delete pods") {
+            info!(node = node.name, pods = deleted, rejected = rejected.len(), "Deleted pods with grace period 0");
+        }
         Ok(rejected)
     }
 
@@ -106,8 +114,14 @@ impl Scope<'_> {
         self.delete_pods(&pods).await
     }
 
-    async fn delete_pod(&self, client: &WorkloadClient, pod: &PodKey) -> Result<PodResult, ReconcileError> {
+    async fn delete_pod(
+        &self,
+        client: &WorkloadClient,
+        pod: &PodKey,
+        until: Instant,
+    ) -> Result<PodResult, ReconcileError> {
         let operation = Operation::new("delete", format!("pod {}/{}", pod.namespace, pod.name));
+        let _permit = client.pod_permit(&pod.namespace, until, &operation).await?;
         let params = DeleteParams { grace_period_seconds: Some(0), ..delete_uid(&pod.uid) };
         let request = client.request(requests(pod).delete(&pod.name, &params));
         pod_result(self.write_for_pod(client, operation, request).await, |status| Rejection::Deletion {
@@ -117,30 +131,35 @@ impl Scope<'_> {
 }
 
 /// Sends a request for each pod, a few at a time. An admission webhook of one namespace may hang, so no namespace waits for
-/// another, and of a namespace nothing more is sent when its requests have been waiting for as long as one may take.
+/// another, and nothing more is sent when this has taken as long as one request may. The namespaces are in random order, so
+/// that none is always the last.
 async fn for_each_pod<'p>(
     pods: &'p [PodKey],
-    send: impl Fn(&'p PodKey) -> BoxFuture<'p, Result<PodResult, ReconcileError>>,
+    send: impl Fn(&'p PodKey, Instant) -> BoxFuture<'p, Result<PodResult, ReconcileError>> + Sync,
 ) -> Vec<(&'p PodKey, Result<PodResult, ReconcileError>)> {
-    let mut by_namespace: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-    for pod in pods {
-        by_namespace.entry(&pod.namespace).or_default().push((pod, send(pod)));
+    let until = Instant::now() + WORKLOAD_TIMEOUT;
+    let mut by_namespace: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, pod) in pods.iter().enumerate() {
+        by_namespace.entry(&pod.namespace).or_default().push(index);
     }
-    let namespaces = by_namespace.into_values().map(|requests| async move {
-        let started = Instant::now();
-        let requests = requests.into_iter().map(|(pod, request)| async move {
-            if started.elapsed() < WORKLOAD_TIMEOUT {
-                return (pod, request.await);
-            }
-            let operation = Operation::new("send a request about", format!("pod {}/{}", pod.namespace, pod.name));
-            (pod, Err(RequestError::Timeout { operation, limit: WORKLOAD_TIMEOUT }.into()))
-        });
-        let requests: Vec<_> = requests.collect();
-        futures::stream::iter(requests).buffer_unordered(MAX_CONCURRENT_PODS).collect::<Vec<_>>().await.into_iter()
+    let mut namespaces: Vec<_> = by_namespace.into_values().collect();
+    fastrand::shuffle(&mut namespaces);
+    let send = &send;
+    let send_one = |index: usize| async move {
+        let pod = &pods[index];
+        if Instant::now() < until {
+            return (index, send(pod, until).await);
+        }
+        let operation = Operation::new("send a request about", format!("pod {}/{}", pod.namespace, pod.name));
+        (index, Err(RequestError::Timeout { operation, limit: WORKLOAD_TIMEOUT }.into()))
+    };
+    // A future is created when it is polled, so that a Node with thousands of pods does not have as many.
+    let namespaces = futures::stream::iter(namespaces).map(|indexes| {
+        let requests = futures::stream::iter(indexes).map(send_one).buffer_unordered(MAX_CONCURRENT_PODS);
+        requests.collect::<Vec<_>>()
     });
-    let namespaces: Vec<_> = namespaces.collect();
-    let results: Vec<_> = futures::stream::iter(namespaces).buffer_unordered(MAX_CONCURRENT_NAMESPACES).collect().await;
-    results.into_iter().flatten().collect()
+    let results: Vec<Vec<_>> = namespaces.buffer_unordered(MAX_CONCURRENT_NAMESPACES).collect().await;
+    results.into_iter().flatten().map(|(index, result)| (&pods[index], result)).collect()
 }
 
 /// A response is about one pod.
@@ -170,7 +189,7 @@ async fn rejected_pods(
         let cause = match result {
             Ok(PodResult::Rejected(cause)) => cause,
             Ok(PodResult::Accepted | PodResult::Gone) => continue,
-            Err(error) if error.request().is_none() => return Err(error),
+            Err(error) if error.request().is_none() || error.is_superseded() => return Err(error),
             Err(_) => {
                 if !responds {
                     check_connection(client, node).await?;
@@ -186,8 +205,8 @@ async fn rejected_pods(
 
 /// Fails, and gives the connection up, if the API server does not respond.
 async fn check_connection(client: &WorkloadClient, node: &str) -> Result<(), ReconcileError> {
-    match client.send(Operation::new("read", format!("Node {node}")), client.nodes().get_opt(node)).await {
-        Err(error) if error.status().is_none() => Err(error.into()),
+    match client.send(Operation::new("read", format!("Node {node}")), client.get_node(node)).await {
+        Err(error) if error.status().is_none() && !error.is_violation() => Err(error.into()),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -253,7 +272,7 @@ mod tests {
     async fn hanging_namespace_delays_no_other() {
         let pods = [pods("hanging", 400), pods("other", 20)].concat();
         let (started, longest) = (Instant::now(), parking_lot::Mutex::new(Duration::ZERO));
-        let results = for_each_pod(&pods, |pod| {
+        let results = for_each_pod(&pods, |pod, _| {
             let longest = &longest;
             async move {
                 if pod.namespace == "hanging" {
@@ -269,6 +288,21 @@ mod tests {
         assert_eq!(results.len(), 420);
         assert!(results.iter().all(|(pod, result)| result.is_ok() || pod.namespace == "hanging"));
         assert_eq!(*longest.lock(), Duration::ZERO);
+        assert!(started.elapsed() <= 2 * WORKLOAD_TIMEOUT, "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_hanging_namespaces_take_no_longer_than_one() {
+        let pods: Vec<PodKey> = (0..400).flat_map(|it| pods(&format!("ns-{it}"), 5)).collect();
+        let started = Instant::now();
+        let results = for_each_pod(&pods, |_, _| {
+            async {
+                tokio::time::sleep(WORKLOAD_TIMEOUT).await;
+                Ok(PodResult::Accepted)
+            }
+            .boxed()
+        });
+        assert_eq!(results.await.len(), pods.len());
         assert!(started.elapsed() <= 2 * WORKLOAD_TIMEOUT, "{:?}", started.elapsed());
     }
 }

@@ -11,13 +11,15 @@ use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::{machine_child, node};
 use crate::capi::{DiscoveryError, Machine, ProviderObjectMeta};
-use crate::clusters::{PAGE_SIZE, Page, WorkloadClient, WorkloadNode, WorkloadPod};
+use crate::clusters::{PAGE_SIZE, Page, WorkloadClient, WorkloadPod, complete};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, RequestError, send};
 
 /// Pods are listed in pages, and a list that does not end is given up.
 const MAX_PODS: usize = 2500;
+/// Requests for one list: its pages, and the pods of some that are listed one by one.
+const MAX_REQUESTS: usize = 250;
 
 /// Reads what the decision depends on into the scope's observation.
 pub(in crate::reconciler) async fn live_read(scope: &mut Scope<'_>, read: NeedsRead) -> Result<(), ReconcileError> {
@@ -27,14 +29,8 @@ pub(in crate::reconciler) async fn live_read(scope: &mut Scope<'_>, read: NeedsR
             read_provider_objects(scope).await
         }
         NeedsRead::Machine => read_machine(scope).await,
-        NeedsRead::Node => {
-            read_node(scope).await;
-            Ok(())
-        }
-        NeedsRead::Pods => {
-            read_pods(scope).await;
-            Ok(())
-        }
+        NeedsRead::Node => read_node(scope).await,
+        NeedsRead::Pods => read_pods(scope).await,
     }
 }
 
@@ -113,17 +109,17 @@ async fn resolve(scope: &Scope<'_>, reference: &Ref) -> Result<Option<ApiResourc
 }
 
 /// Confirms that the Node does not exist. A cluster that does not respond is unreachable, which is not an absence.
-async fn read_node(scope: &mut Scope<'_>) {
+async fn read_node(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
     let (context, key) = (scope.context, scope.key);
     let machine = context.machines.get(key);
     let name = scope.observed.machine.managed().and_then(|machine| machine.node.clone());
     let (Some(machine), Some(name), Some(client)) = (machine, name, context.workload_clusters.client_for(key)) else {
         scope.observed.node = Node::Connecting;
-        return;
+        return Ok(());
     };
     let operation = Operation::new("read", format!("Node {name}"));
-    scope.observed.node = match client.send(operation, client.nodes().get_opt(&name)).await {
-        Ok(Some(WorkloadNode(found))) => {
+    scope.observed.node = match client.send(operation, client.get_node(&name)).await {
+        Ok(Some(found)) => {
             let node = node::identify(context, key, &scope.object, &machine, &found);
             client.apply_read(found);
             node
@@ -133,23 +129,27 @@ async fn read_node(scope: &mut Scope<'_>) {
             Some(secret) => Node::Unidentified(Absence::NoKubeconfig { name, secret: secret.to_string() }),
             None => Node::Absent(Absence::NotFound { name }),
         },
+        Err(error) if error.is_superseded() => return Err(error.into()),
         Err(error) => Node::Unreachable(error.to_string()),
     };
+    Ok(())
 }
 
-async fn read_pods(scope: &mut Scope<'_>) {
+async fn read_pods(scope: &mut Scope<'_>) -> Result<(), ReconcileError> {
     let (context, key) = (scope.context, scope.key);
     let client = context.workload_clusters.client_for(key);
     let (Some(node), Some(client)) = (scope.observed.node.managed(), client) else {
         scope.observed.node = Node::Connecting;
-        return;
+        return Ok(());
     };
     let is_silent = context.workload_clusters.kubelet_is_silent(key, &node.name);
     let kubelet = if is_silent { Kubelet::Unresponsive } else { Kubelet::Responding };
     match pods_on_node(&client, &node.name, |pod| Some(node_pod(pod, kubelet))).await {
         Ok(pods) => scope.observed.pods = Pods::Read(pods),
+        Err(error) if error.is_superseded() => return Err(error),
         Err(error) => scope.observed.node = Node::Unreachable(error.to_string()),
     }
+    Ok(())
 }
 
 /// Lists the pods of a Node. Only what `convert` returns is kept.
@@ -158,28 +158,54 @@ pub(in crate::reconciler) async fn pods_on_node<T>(
     node: &str,
     convert: impl Fn(&Pod) -> Option<T>,
 ) -> Result<Vec<T>, ReconcileError> {
-    let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE_SIZE);
     let (mut found, mut count) = (Vec::new(), 0);
+    let mut token = None;
+    // Pods of a page that is too large, which are listed one by one.
+    let mut single = 0;
     // A page may be empty although it is not the last.
-    for _ in 0..MAX_PODS {
+    for _ in 0..MAX_REQUESTS {
         let operation = Operation::new("list", format!("pods of Node {node}"));
-        let page = client.send(operation, list_pods(client, &params)).await?;
+        let limit = if single > 0 { 1 } else { PAGE_SIZE };
+        let page = match client.send(operation, list_pods(client, node, limit, token.clone())).await {
+            Err(error) if error.is_too_large() && single == 0 => {
+                single = PAGE_SIZE;
+                continue;
+            }
+            page => page?,
+        };
+        single = single.saturating_sub(1);
         count += page.items.0.len();
         if count > MAX_PODS {
             break;
         }
         found.extend(page.items.0.iter().filter_map(|WorkloadPod(pod)| convert(pod)));
-        match page.metadata.r#continue.filter(|token| !token.0.is_empty()) {
-            Some(token) => params = params.continue_token(&token.0),
-            None => return Ok(found),
+        token = page.metadata.r#continue.map(|token| token.0).filter(|token| !token.is_empty());
+        if token.is_none() {
+            return Ok(found);
         }
     }
     Err(ReconcileError::TooManyPods { node: node.to_owned(), limit: MAX_PODS })
 }
 
-async fn list_pods(client: &WorkloadClient, params: &ListParams) -> Result<Page<WorkloadPod>, kube::Error> {
-    let request = Request::new(Pod::url_path(&(), None)).list(params).map_err(kube::Error::BuildRequest)?;
-    client.client().request(request).await
+/// Lists pods that have not finished, without spec and status: an author of pods can make both large.
+async fn list_pods(
+    client: &WorkloadClient,
+    node: &str,
+    limit: u32,
+    token: Option<String>,
+) -> Result<Page<WorkloadPod>, kube::Error> {
+    let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let mut params = ListParams::default().fields(&fields).limit(limit);
+    params.continue_token = token;
+    let request = Request::new(Pod::url_path(&(), None)).list_metadata(&params).map_err(kube::Error::BuildRequest)?;
+    let text = client.client().request_text(request).await?;
+    decode_pods(&text, limit).map_err(kube::Error::SerdeError)
+}
+
+/// Decodes a page. That of a single pod may be cut off: what identifies the pod is complete.
+fn decode_pods(text: &str, limit: u32) -> Result<Page<WorkloadPod>, serde_json::Error> {
+    let page = serde_json::from_str(text);
+    if limit == 1 { page.or_else(|_| serde_json::from_str(&complete(text))) } else { page }
 }
 
 fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {
@@ -191,5 +217,38 @@ fn node_pod(pod: &Pod, kubelet: Kubelet) -> NodePod {
         uid: pod.uid().unwrap_or_default(),
         drain: drain::classify(pod, kubelet),
         force_delete: drain::is_force_deleted(pod) && !is_force_deleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pod_whose_response_is_cut_off_is_identified() {
+        let owners =
+            vec![json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "<".repeat(1000), "uid": "b" }); 2000];
+        let metadata = json!({ "resourceVersion": "7", "continue": "next" });
+        let pod = json!({ "name": "web-1", "namespace": "team", "uid": "u1", "ownerReferences": owners });
+        // In the order of an API server.
+        let list =
+            format!("{{\"kind\":\"PartialObjectMetadataList\",\"metadata\":{metadata},\"items\":[{{\"metadata\":");
+        let pod = pod.to_string();
+        let first = format!(
+            "{{\"name\":\"web-1\",\"namespace\":\"team\",\"uid\":\"u1\",{}",
+            &pod[pod.find("\"ownerReferences").unwrap()..]
+        );
+        let text = format!("{list}{first}}}]}}");
+        for text in [&text[..500_000], &text[..1_000_000]] {
+            decode_pods(text, PAGE_SIZE).unwrap_err();
+            let page = decode_pods(text, 1).unwrap();
+            assert_eq!(page.metadata.r#continue.unwrap().0, "next");
+            let [WorkloadPod(pod)] = &page.items.0[..] else { panic!("one pod") };
+            assert_eq!((pod.name_any().as_str(), pod.uid().as_deref()), ("web-1", Some("u1")));
+        }
+        decode_pods("{}", 1).unwrap();
+        decode_pods("[1,", 1).unwrap_err();
     }
 }

@@ -6,7 +6,7 @@ use fivespot_planner::taints;
 use k8s_openapi::api::core::v1;
 use kube::ResourceExt as _;
 
-use crate::capi::Machine;
+use crate::capi::{Claimants, Machine};
 use crate::clusters::{AgentConfigState, ClusterKey, NodeLookup, config_text, has_agent_label, has_reclaim_request};
 use crate::object::StoredObject;
 use crate::reconciler::context::Context;
@@ -48,7 +48,12 @@ pub(super) fn identify(
     if found.is_none() || found != expected {
         return Node::Unidentified(Absence::ProviderIdMismatch { name, found, expected });
     }
-    if !context.machines.is_sole_claimant(machine) {
+    let among = if context.workload_clusters.is_in_management_cluster(key) {
+        Claimants::OfAllClusters
+    } else {
+        Claimants::OfOneCluster
+    };
+    if !context.machines.is_sole_claimant(machine, among) {
         return Node::Unidentified(Absence::ClaimedTwice { name, provider_id: found.unwrap_or_default() });
     }
     let annotation = |key: &str| node.annotations().get(key).cloned();
