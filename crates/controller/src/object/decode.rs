@@ -44,7 +44,6 @@ pub(super) fn decode(json: &str) -> Result<ReceivedObject, serde_json::Error> {
             phase: status.phase,
             reclaim_in_progress: status.reclaim.is_some_and(|reclaim| reclaim.in_progress),
             unreadable_status: unreadable_status.map(str::to_owned).collect(),
-            size: json.len(),
         },
         inline_specs: decoded.inline_specs,
         finalizers,

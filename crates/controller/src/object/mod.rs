@@ -37,8 +37,6 @@ pub(crate) struct StoredObject {
     /// Names of the fields of the status that cannot be read.
     pub(crate) unreadable_status: Vec<String>,
     pub(crate) has_all_finalizers: bool,
-    /// Bytes of JSON of the whole object.
-    pub(crate) size: usize,
 }
 
 impl StoredObject {

@@ -7,7 +7,6 @@ use fivespot_api::Phase;
 use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
@@ -35,15 +34,10 @@ pub(crate) struct Context {
     uncertain: Mutex<HashSet<Key>>,
     /// One permit for each write that may be in flight.
     pub(crate) writes: Arc<WritePermits>,
-    /// One permit for each read or write of a large ScheduledMachine: the response is as large as the object.
-    pub(super) large_objects: Semaphore,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: CancellationToken,
 }
-
-/// How many large ScheduledMachines are read or written at the same time.
-const CONCURRENT_LARGE_OBJECTS: usize = 4;
 
 /// The parts of a [`Context`] that its creator provides.
 pub(crate) struct ContextDeps {
@@ -72,7 +66,6 @@ impl Context {
             retries: Mutex::default(),
             uncertain: Mutex::default(),
             writes,
-            large_objects: Semaphore::new(CONCURRENT_LARGE_OBJECTS),
             events,
             metrics,
             shutdown,

@@ -170,7 +170,7 @@ async fn patch_status(scope: &mut Scope<'_>, patch: Value) -> Result<(), Reconci
     let operation = Operation::new("patch", format!("status of ScheduledMachine {}", scope.key));
     let (api, patch) = (scope.api(), scope.with_resource_version(json!({ "status": patch })));
     let (params, patch) = (patch_params(), Patch::Merge(&patch));
-    let result = scope.request_object(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
+    let result = scope.write(operation, api.patch_status(&scope.key.name, &params, &patch)).await;
     scope.apply_response(result)?;
     debug!("Patched status");
     Ok(())

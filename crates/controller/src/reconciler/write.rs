@@ -15,9 +15,6 @@ use crate::clusters::WorkloadClient;
 use crate::object::{ReceivedObject, StoredObject};
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
 
-/// A valid object is smaller: each of its two inline specs has at most 64 KiB.
-const LARGE_OBJECT: usize = 256 * 1024;
-
 impl Scope<'_> {
     /// Sends a write to the management cluster when a permit is free, unless the controller is shutting down.
     pub(super) async fn write<T>(
@@ -60,19 +57,6 @@ impl Scope<'_> {
             return Err(ReconcileError::ShuttingDown);
         }
         Ok(client.send_for_pod(operation, request).await?)
-    }
-
-    /// Sends a request whose response is the ScheduledMachine. Few responses of large objects are held at the same time;
-    /// other objects do not wait for them.
-    pub(super) async fn request_object(
-        &self,
-        operation: Operation,
-        request: impl Future<Output = Result<ReceivedObject, kube::Error>>,
-    ) -> Result<ReceivedObject, ReconcileError> {
-        let large_objects = &self.context.large_objects;
-        let is_large = self.object.size > LARGE_OBJECT;
-        let _permit = if is_large { large_objects.acquire().await.ok() } else { None };
-        self.write(operation, request).await
     }
 
     /// Creates an object from its manifest. Of the response only `K` is decoded.

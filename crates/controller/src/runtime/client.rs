@@ -19,6 +19,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use self::resume_check::ResumeCheckLayer;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::object_limits::ObjectLimits;
 use crate::runtime::resolver::Resolver;
 use crate::runtime::response_limits::{ResponseLimits, is_watch};
 
@@ -40,11 +41,8 @@ const MAX_BUFFER: usize = 64 * 1024;
 /// decides when to retry.
 pub(crate) fn client(config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
     let namespace = config.default_namespace.clone();
-    let service = ServiceBuilder::new().layer(ResumeCheckLayer::default()).service(service(
-        config,
-        metrics,
-        Resolver::of_management_cluster(),
-    )?);
+    let layers = ServiceBuilder::new().layer(ResumeCheckLayer::default()).layer(ObjectLimits::new());
+    let service = layers.service(service(config, metrics, Resolver::of_management_cluster())?);
     Ok(ClientBuilder::new(service, namespace).build())
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod fair_queue;
 pub(crate) mod health;
 mod large_responses;
 pub(crate) mod metrics;
+mod object_limits;
 pub(crate) mod panics;
 pub(crate) mod permits;
 pub(crate) mod rate_limit;

@@ -48,7 +48,7 @@ impl Scope<'_> {
     /// Reads the object with everything that is not kept in the cache. It must be the one that the decision is based on.
     pub(super) async fn read_object(&mut self) -> Result<ReceivedObject, ReconcileError> {
         let operation = Operation::new("read", format!("ScheduledMachine {}", self.key));
-        let received = self.request_object(operation, self.api().get(&self.key.name)).await?;
+        let received = self.write(operation, self.api().get(&self.key.name)).await?;
         if received.stored.metadata.resource_version != self.object.metadata.resource_version {
             self.context.mark_uncertain(self.key);
             return Err(ReconcileError::ObjectChanged { object: format!("ScheduledMachine {}", self.key) });
@@ -60,7 +60,7 @@ impl Scope<'_> {
         let operation = Operation::new("patch", format!("ScheduledMachine {}", self.key));
         let (api, patch) = (self.api(), self.with_resource_version(patch));
         let (params, patch) = (patch_params(), Patch::Merge(&patch));
-        let result = self.request_object(operation, api.patch(&self.key.name, &params, &patch)).await;
+        let result = self.write(operation, api.patch(&self.key.name, &params, &patch)).await;
         self.apply_response(result)
     }
 }
