@@ -35,6 +35,13 @@ pub const APPLIED_TAINTS_ANNOTATION: &str = "5spot.finos.org/applied-taints";
 /// Node annotation: the controller cordoned the Node, and may therefore uncordon it.
 pub const CORDONED_BY_ANNOTATION: &str = "5spot.finos.org/cordoned-by";
 
+/// Lease annotation: the number of shards that its holder divides the objects into.
+pub const INSTANCE_COUNT_ANNOTATION: &str = "5spot.finos.org/instance-count";
+/// Lease annotation: the namespace that its holder watches; all if empty.
+pub const WATCHED_NAMESPACE_ANNOTATION: &str = "5spot.finos.org/watched-namespace";
+/// Lease annotation: the instance that prefers this shard requests it from its holder.
+pub const REQUESTED_BY_ANNOTATION: &str = "5spot.finos.org/requested-by";
+
 /// Field manager of every write of the controller.
 pub const FIELD_MANAGER: &str = "5spot-controller";
 

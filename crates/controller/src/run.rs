@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fivespot_cli_support::{Failure, chain};
+use fivespot_planner::shards::lease::{Identity, Instance, Partition};
 use jiff::Timestamp;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,17 +15,19 @@ use tracing::{info, warn};
 
 use crate::capi::{ServedApi, served_api};
 use crate::clusters::{ConnectionDeps, LOG_INTERVAL, LogLimit, WorkloadClusters};
-use crate::config::Config;
+use crate::config::{Config, LeaseConfig};
 use crate::object::StoredObject;
 use crate::reconciler::{self, Context, ContextDeps, Requeue, triggers};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::client::client;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::health::{self, HEARTBEAT_INTERVAL, Health};
+use crate::runtime::leases::Leases;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::panics::{self, Panicked};
 use crate::runtime::permits::{Urgency, WritePermits};
 use crate::runtime::response_limits::LargeResponses;
+use crate::runtime::shards::Shards;
 use crate::runtime::watches::NotServed;
 use crate::runtime::workqueue::{Key, Placement, Widths, WorkQueue};
 use crate::telemetry;
@@ -44,6 +47,8 @@ const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs the controller until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
+    config.check_instance()?;
+    let leases = config.leases(std::env::var("POD_NAMESPACE").ok().as_deref())?;
     telemetry::init(config.log_format)?;
     panics::install_hook();
     let metrics = Arc::new(Metrics::new());
@@ -55,11 +60,11 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     // Signals are handled before the ports are open, so that a supervisor that sees them can stop the process.
     let shutdown = runtime.block_on(async { shutdown_on_signal() })?;
     health::serve((config.health_port, config.metrics_port), &health, &metrics)?;
-    runtime.block_on(run_controller(config, &health, &metrics, shutdown))
+    runtime.block_on(run_controller((config, leases.as_ref()), &health, &metrics, shutdown))
 }
 
 async fn run_controller(
-    config: &Config,
+    (config, lease_config): (&Config, Option<&LeaseConfig>),
     health: &Arc<Health>,
     metrics: &Arc<Metrics>,
     shutdown: CancellationToken,
@@ -85,34 +90,74 @@ async fn run_controller(
         large_responses: Arc::new(LargeResponses::new()),
         log_limit: Arc::new(LogLimit::new(LOG_INTERVAL)),
     });
+    let shards = Arc::new(match lease_config {
+        Some(_) => Shards::leased(config.instance_count),
+        None => Shards::fixed(config.instance_count, config.instance_id),
+    });
     let context = Arc::new(Context::new(ContextDeps {
-        client,
+        client: client.clone(),
         served,
         workload_clusters,
         queue,
         writes,
         events,
         metrics: Arc::clone(metrics),
+        shards: Arc::clone(&shards),
         shutdown: shutdown.clone(),
     }));
-    let tasks = TaskTracker::new();
+    (0..shards.count()).for_each(|shard| metrics.set_shard_held(shard, false));
+    let leases = lease_config.map(|lease_config| {
+        let instance = instance(config, lease_config);
+        let context = Arc::clone(&context);
+        let on_change = move |shard| context.shard_changed(shard);
+        Leases::new(client, &lease_config.namespace, instance, (shards, Arc::clone(health)), on_change)
+    });
+    let (tasks, ready) = (TaskTracker::new(), CancellationToken::new());
     tokio::select! {
         NotServed(kind) = triggers::watch_all(&context, health, config.namespace.as_deref()) => Err(not_served(kind)),
-        () = work(&context, health, &tasks) => Ok(()),
+        NotServed(kind) = hold_shards(&context, leases.as_ref(), &ready) => Err(not_served(kind)),
+        () = work(&context, health, (&tasks, &ready)) => Ok(()),
         () = shutdown.cancelled() => {
             health.set_synced(false);
-            metrics.set_shard_held(false);
-            finish_tasks(&context, &tasks).await;
+            finish_tasks(&context, &tasks, leases.as_ref()).await;
             Ok(())
         }
     }
 }
 
+fn instance(config: &Config, leases: &LeaseConfig) -> Instance {
+    Instance {
+        id: config.instance_id,
+        identity: Identity::new(config.instance_id, &hostname(), fastrand::u32(..)),
+        partition: Partition { count: config.instance_count, namespace: config.namespace.clone().unwrap_or_default() },
+        lease_duration: leases.duration,
+    }
+}
+
+/// Holds shards from the moment at which this instance can act on them.
+async fn hold_shards(context: &Context, leases: Option<&Leases>, ready: &CancellationToken) -> NotServed {
+    let Some(leases) = leases else {
+        ready.cancelled().await;
+        (0..context.shards.count())
+            .filter(|shard| context.shards.holds_shard(*shard))
+            .for_each(|shard| context.shard_changed(shard));
+        return std::future::pending().await;
+    };
+    let hold = async {
+        ready.cancelled().await;
+        leases.run().await
+    };
+    tokio::select! {
+        not_served = leases.watch() => not_served,
+        never = hold => never,
+    }
+}
+
 /// Reconciles objects as they become due, once the caches are filled.
-async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
+async fn work(context: &Arc<Context>, health: &Health, (tasks, ready): (&TaskTracker, &CancellationToken)) {
     with_heartbeat(health, context.wait_until_ready()).await;
     health.set_synced(true);
-    context.metrics.set_shard_held(true);
+    ready.cancel();
     info!(scheduledmachines = context.objects.all().len(), "Ready");
     loop {
         let next = context.queue.next(|key| placement(context, key), |key| promote(context, key));
@@ -133,6 +178,11 @@ async fn work(context: &Arc<Context>, health: &Health, tasks: &TaskTracker) {
 
 /// Reconciles one object and returns when it is due again.
 async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
+    if !context.shards.holds(key) {
+        context.forget(key);
+        context.metrics.set_overdue(key, false);
+        return None;
+    }
     let started = Instant::now();
     let urgency = context.urgency(key);
     let is_urgent = urgency == Urgency::Urgent;
@@ -214,11 +264,17 @@ fn not_served(kind: &str) -> Failure {
     ))
 }
 
-/// No new reconcile starts; running ones end after the request in flight.
-async fn finish_tasks(context: &Context, tasks: &TaskTracker) {
+/// No new reconcile starts; running ones end after the request in flight. Leases are released as soon as none is in flight.
+async fn finish_tasks(context: &Context, tasks: &TaskTracker, leases: Option<&Leases>) {
     info!(reconciles = tasks.len(), "Shutting down");
     tasks.close();
-    let _ = timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await;
+    let release = async {
+        if let Some(leases) = leases {
+            leases.release_all().await;
+        }
+    };
+    let _ = timeout(SHUTDOWN_TIMEOUT, async { tokio::join!(tasks.wait(), release) }).await;
+    (0..context.shards.count()).for_each(|shard| context.metrics.set_shard_held(shard, false));
     let _ = timeout(EVENT_FLUSH_TIMEOUT, context.events.flush()).await;
     info!("Shut down");
 }

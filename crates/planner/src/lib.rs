@@ -9,6 +9,7 @@
 //! - [`children`]: names and manifests of the Machine, the bootstrap and the infrastructure object.
 //! - [`drain`], [`taints`], [`agent_config`]: rules for pods, Node taints and the reclaim agent's configuration.
 //! - [`status`]: what the status says afterwards, and which of its transitions are reported as [`events`].
+//! - [`shards`]: which of several instances acts on an object.
 //! - [`retry`]: when a failed step is retried; `machine_failure`: when a failed Machine is.
 
 pub mod agent_config;
@@ -22,5 +23,6 @@ pub mod observed;
 pub mod plan;
 mod reclaim_message;
 pub mod retry;
+pub mod shards;
 pub mod status;
 pub mod taints;

@@ -48,6 +48,8 @@ pub struct AuditEntry {
     /// When this stage was reached.
     pub at: Timestamp,
     pub user_agent: String,
+    /// Identifies the token that was used; empty for other credentials.
+    pub credential: String,
     /// Path and query.
     pub uri: String,
 }
@@ -198,6 +200,7 @@ fn parse(line: &[u8]) -> Option<AuditEntry> {
         received: times.request_received_timestamp.0,
         at: times.stage_timestamp.0,
         user_agent: text("/userAgent"),
+        credential: text("/user/extra/authentication.kubernetes.io~1credential-id/0"),
         uri: text("/requestURI"),
     })
 }

@@ -1,6 +1,8 @@
 //! Tokens of ServiceAccounts.
 
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{
+    BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec,
+};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
@@ -32,6 +34,19 @@ impl ControlPlane {
     /// once the pod is deleted.
     pub async fn service_account_in_pod(&self, namespace: &str, name: &str, pod: &str) -> Result<Access, kube::Error> {
         request(self.admin(), namespace, name, Some(bound_to("Pod", pod))).await
+    }
+}
+
+impl Access {
+    /// What identifies the token in the audit log.
+    pub async fn credential(&self, admin: &Access) -> Result<String, kube::Error> {
+        let reviews: Api<TokenReview> = Api::all(admin.client());
+        let spec = TokenReviewSpec { token: self.token().to_owned(), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let reviewed = reviews.create(&PostParams::default(), &review).await?;
+        let extra = reviewed.status.and_then(|status| status.user).and_then(|user| user.extra).unwrap_or_default();
+        let credential = extra.get("authentication.kubernetes.io/credential-id").and_then(|ids| ids.first());
+        Ok(credential.cloned().unwrap_or_default())
     }
 }
 

@@ -8,6 +8,7 @@ use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 use crate::capi::{Cluster, KindResolver, MachineIndex, ServedApi};
 use crate::clusters::{WorkloadClusters, has_reclaim_request};
@@ -16,6 +17,7 @@ use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::permits::{Urgency, WritePermits};
+use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::{Key, WorkQueue};
 
 pub(crate) struct Context {
@@ -36,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) writes: Arc<WritePermits>,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
+    /// The objects that this instance acts on.
+    pub(crate) shards: Arc<Shards>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -48,12 +52,13 @@ pub(crate) struct ContextDeps {
     pub(crate) writes: Arc<WritePermits>,
     pub(crate) events: EventPublisher,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shards: Arc<Shards>,
     pub(crate) shutdown: CancellationToken,
 }
 
 impl Context {
     pub(crate) fn new(parts: ContextDeps) -> Self {
-        let ContextDeps { client, served, workload_clusters, queue, writes, events, metrics, shutdown } = parts;
+        let ContextDeps { client, served, workload_clusters, queue, writes, events, metrics, shards, shutdown } = parts;
         Context {
             kinds: KindResolver::new(client.clone()),
             objects: Cache::new(()),
@@ -68,6 +73,7 @@ impl Context {
             writes,
             events,
             metrics,
+            shards,
             shutdown,
         }
     }
@@ -106,18 +112,55 @@ impl Context {
         }
     }
 
-    /// Updates the metric of objects by phase.
+    /// Makes an object due, if this instance acts on it.
+    pub(crate) fn enqueue(&self, key: Key) {
+        if self.shards.holds(&key) {
+            self.queue.add(key);
+        }
+    }
+
+    /// This instance has started or stopped to hold a shard. Each of its objects is reconciled, or forgotten.
+    pub(crate) fn shard_changed(&self, shard: u32) {
+        let is_held = self.shards.holds_shard(shard);
+        self.metrics.set_shard_held(shard, is_held);
+        let all = self.objects.all();
+        let keys = all.iter().map(|object| Key::of(object.as_ref())).filter(|key| self.shards.shard_of(key) == shard);
+        let mut objects = 0;
+        for key in keys {
+            self.queue.add(key);
+            objects += 1;
+        }
+        self.recount_phases();
+        if is_held {
+            info!(shard, objects, "Acquired shard");
+        } else {
+            info!(shard, objects, "Stopped acting on shard");
+        }
+    }
+
+    /// Whether the cache may lack what another instance wrote before this one acquired the shard of the object.
+    pub(super) fn may_be_outdated(&self, key: &Key) -> bool {
+        self.shards.may_be_outdated(key, self.objects.watched_version())
+    }
+
+    /// Updates the metric of objects by phase. Each instance counts those that it acts on.
     pub(crate) fn count_phase(&self, event: &CacheEvent<StoredObject>) {
         match event {
             CacheEvent::Unchanged | CacheEvent::Deleted { was_cached: false, .. } => {}
+            CacheEvent::Applied { after: object, .. } | CacheEvent::Deleted { object, .. }
+                if !self.shards.holds(&Key::of(object)) => {}
             CacheEvent::Applied { before, after } => {
                 self.metrics.move_phase(before.as_deref().and_then(StoredObject::phase), after.phase());
             }
             CacheEvent::Deleted { object, was_cached: true } => self.metrics.move_phase(object.phase(), None),
-            CacheEvent::Resynced => {
-                self.metrics.recount_phases(self.objects.all().iter().filter_map(|object| object.phase()));
-            }
+            CacheEvent::Resynced => self.recount_phases(),
         }
+    }
+
+    fn recount_phases(&self) {
+        let all = self.objects.all();
+        let held = all.iter().filter(|object| self.shards.holds(&Key::of(object.as_ref())));
+        self.metrics.recount_phases(held.filter_map(|object| object.phase()));
     }
 
     /// Whether an owner or an administrator waits for the machine to be removed. Urgency decides the order of reconciles and
@@ -141,7 +184,7 @@ impl Context {
         Some(has_reclaim_request(&node))
     }
 
-    /// Drops everything that is kept about a deleted object.
+    /// Drops everything that is kept about an object that was deleted, or that another instance acts on.
     pub(crate) fn forget(&self, key: &Key) {
         self.mark_certain(key);
         self.retries.lock().remove(key);

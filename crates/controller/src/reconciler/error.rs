@@ -9,6 +9,7 @@ use fivespot_planner::retry::FailureClass;
 
 use crate::capi::DiscoveryError;
 use crate::runtime::request::{Operation, RequestError};
+use crate::runtime::shards::ShardLost;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ReconcileError {
@@ -72,11 +73,20 @@ pub(crate) enum ReconcileError {
 
     #[error("the controller is shutting down")]
     ShuttingDown,
+
+    #[error("another instance may hold the shard of this object")]
+    ShardLost,
 }
 
 impl From<RequestError> for ReconcileError {
     fn from(error: RequestError) -> Self {
         ReconcileError::Request(Arc::new(error))
+    }
+}
+
+impl From<ShardLost> for ReconcileError {
+    fn from(ShardLost: ShardLost) -> Self {
+        ReconcileError::ShardLost
     }
 }
 
@@ -90,7 +100,7 @@ impl From<DiscoveryError> for ReconcileError {
 }
 
 impl ReconcileError {
-    /// How to retry; `None` if the process is about to end.
+    /// How to retry; `None` if another process does.
     pub(crate) fn class(&self) -> Option<FailureClass> {
         use ReconcileError as E;
         match self {
@@ -107,7 +117,7 @@ impl ReconcileError {
             | E::TooManyPods { .. }
             | E::AgentConfigConflict { .. }
             | E::AgentNamespaceMissing { .. } => Some(FailureClass::Rejected),
-            E::ShuttingDown => None,
+            E::ShuttingDown | E::ShardLost => None,
         }
     }
 

@@ -80,6 +80,29 @@ struct BestEffortFailure {
     error: ReconcileError,
 }
 
+impl<'a> Scope<'a> {
+    /// Validates the spec and observes everything that the caches have.
+    fn new(context: &'a Context, key: &'a Key, object: &StoredObject, now: Timestamp) -> Self {
+        let spec = object.validate(&key.namespace);
+        context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
+        Scope {
+            context,
+            key,
+            requested: object.requested(),
+            object: object.clone(),
+            inline_specs: None,
+            creates_children: false,
+            observed: observe::from_caches(context, key, object, spec.as_ref().ok()),
+            spec,
+            now,
+            outcome: Outcome::default(),
+            finalizer_removed: false,
+            all_steps_attempted: false,
+            best_effort_failures: Vec::new(),
+        }
+    }
+}
+
 impl Scope<'_> {
     fn input(&self) -> DecisionInput<'_> {
         DecisionInput { requested: &self.requested, spec: self.spec.as_ref(), observed: &self.observed, now: self.now }
@@ -127,30 +150,21 @@ async fn try_reconcile<'a>(
         context.forget(key);
         return Ok(Requeue::Never);
     };
-    tracing::Span::current().record("generation", object.metadata.generation);
-    let Attempt { retry, scope, plan } = attempt;
     let now = Timestamp::now();
-    let spec = object.validate(&key.namespace);
-    context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
-    let observed = observe::from_caches(context, key, &object, spec.as_ref().ok());
-    retry.observe_generation(object.metadata.generation);
-    let scope = scope.insert(Scope {
-        context,
-        key,
-        requested: object.requested(),
-        object: StoredObject::clone(&object),
-        inline_specs: None,
-        creates_children: false,
-        spec,
-        observed,
-        now,
-        outcome: Outcome::default(),
-        finalizer_removed: false,
-        all_steps_attempted: false,
-        best_effort_failures: Vec::new(),
-    });
-    // Pure, except for the reads that it requests.
-    let plan = plan.insert(decide_with_reads(scope).await?);
+    let Attempt { retry, scope, plan } = attempt;
+    let mut decided = decide_for(scope.insert(Scope::new(context, key, &object, now)), retry).await?;
+    // Another instance may have written what the watch has not delivered yet. A plan without steps needs no check: it writes
+    // nothing, or the status, with the version that it is based on.
+    if !decided.steps.is_empty() && context.may_be_outdated(key) {
+        context.mark_uncertain(key);
+        let Some(object) = observe::latest(context, key).await? else {
+            context.forget(key);
+            return Ok(Requeue::Never);
+        };
+        decided = decide_for(scope.insert(Scope::new(context, key, &object, now)), retry).await?;
+    }
+    let plan = plan.insert(decided);
+    let scope = scope.as_mut().expect("it was inserted for the decision");
     scope.creates_children = plan.steps.contains(&Step::CreateChildren);
     debug!(?plan, "Decided");
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
@@ -161,6 +175,14 @@ async fn try_reconcile<'a>(
     let postponed = status::report(scope, plan, retry).await?;
     retry.succeeded();
     Ok(Requeue::at(requeue_at(plan.wake_at, postponed, scope.now), scope.now))
+}
+
+/// Decides from the object, after its spec was validated and everything else was observed.
+async fn decide_for(scope: &mut Scope<'_>, retry: &mut RetryState) -> Result<Plan, ReconcileError> {
+    tracing::Span::current().record("generation", scope.object.metadata.generation);
+    retry.observe_generation(scope.object.metadata.generation);
+    // Pure, except for the reads that it requests.
+    decide_with_reads(scope).await
 }
 
 /// Decides, and reads from API servers what the decision depends on.

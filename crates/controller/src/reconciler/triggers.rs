@@ -61,19 +61,23 @@ where
 }
 
 fn on_scheduled_machine(context: &Context, event: Event<StoredObject>) {
+    if matches!(event, Event::Init) {
+        context.shards.list_started();
+    }
     let event = context.objects.apply_watch_event(event);
     context.count_phase(&event);
     match event {
         CacheEvent::Unchanged => {}
         CacheEvent::Applied { after, .. } => {
             context.machines.add_owner(&Key::of(&after));
-            context.queue.add(Key::of(&after));
+            context.enqueue(Key::of(&after));
         }
         CacheEvent::Deleted { object, .. } => {
             context.machines.remove_owner(&Key::of(&object));
-            context.queue.add(Key::of(&object));
+            context.enqueue(Key::of(&object));
         }
         CacheEvent::Resynced => {
+            context.shards.list_done();
             let all = context.objects.all();
             context.machines.set_owners(all.iter().map(|object| Key::of(object.as_ref())));
             reconcile_all(context);
@@ -84,7 +88,7 @@ fn on_scheduled_machine(context: &Context, event: Event<StoredObject>) {
 fn on_machine(context: &Context, event: Event<Machine>) {
     let (event, with_same_claim) = context.machines.apply_watch_event(event);
     let owners = with_same_claim.iter().filter_map(|machine| context.machines.owner_by_key(machine));
-    owners.for_each(|key| context.queue.add(key));
+    owners.for_each(|key| context.enqueue(key));
     let owner = match &event {
         CacheEvent::Unchanged => None,
         CacheEvent::Applied { before: Some(before), after } if is_unchanged(before.as_ref(), after) => None,
@@ -96,7 +100,7 @@ fn on_machine(context: &Context, event: Event<Machine>) {
         }
     };
     if let Some(key) = owner {
-        context.queue.add(key);
+        context.enqueue(key);
     }
 }
 
@@ -118,11 +122,11 @@ fn on_cluster(context: &Context, event: Event<Cluster>) {
         let is_member = name == object.spec.cluster_name
             || context.machines.get(&key).is_some_and(|machine| name == machine.spec.cluster_name);
         if is_member {
-            context.queue.add(key);
+            context.enqueue(key);
         }
     }
 }
 
 fn reconcile_all(context: &Context) {
-    context.objects.all().iter().for_each(|object| context.queue.add(Key::of(object.as_ref())));
+    context.objects.all().iter().for_each(|object| context.enqueue(Key::of(object.as_ref())));
 }

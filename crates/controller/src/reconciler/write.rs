@@ -14,9 +14,11 @@ use super::error::ReconcileError;
 use crate::clusters::WorkloadClient;
 use crate::object::{ReceivedObject, StoredObject};
 use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use crate::runtime::shards::WriteFence;
 
 impl Scope<'_> {
-    /// Sends a write to the management cluster when a permit is free, unless the controller is shutting down.
+    /// Sends a write to the management cluster when a permit is free, unless the controller is shutting down or has lost
+    /// the shard of the object.
     pub(super) async fn write<T>(
         &self,
         operation: Operation,
@@ -25,10 +27,8 @@ impl Scope<'_> {
         // Determined for each write: an owner may request the machine while it is being reconciled.
         let urgency = self.context.urgency(self.key);
         let _permit = self.context.writes.acquire(self.key, urgency, self.object.spec.priority).await;
-        if self.context.shutdown.is_cancelled() {
-            return Err(ReconcileError::ShuttingDown);
-        }
-        Ok(send(MANAGEMENT_TIMEOUT, operation, request).await?)
+        let fence = self.fence()?;
+        Ok(fence.guard(send(MANAGEMENT_TIMEOUT, operation, request)).await??)
     }
 
     /// Sends a write to a workload cluster, unless the controller is shutting down. It needs no permit, so that a cluster
@@ -39,10 +39,8 @@ impl Scope<'_> {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ReconcileError> {
-        if self.context.shutdown.is_cancelled() {
-            return Err(ReconcileError::ShuttingDown);
-        }
-        Ok(client.send(operation, request).await?)
+        let fence = self.fence()?;
+        Ok(fence.guard(client.send(operation, request)).await??)
     }
 
     /// Sends a write about a pod of a workload cluster, unless the controller is shutting down. If there is no response, the
@@ -53,10 +51,16 @@ impl Scope<'_> {
         operation: Operation,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ReconcileError> {
+        let fence = self.fence()?;
+        Ok(fence.guard(client.send_for_pod(operation, request)).await??)
+    }
+
+    /// Permission for one write.
+    fn fence(&self) -> Result<WriteFence<'_>, ReconcileError> {
         if self.context.shutdown.is_cancelled() {
             return Err(ReconcileError::ShuttingDown);
         }
-        Ok(client.send_for_pod(operation, request).await?)
+        Ok(self.context.shards.fence(self.key)?)
     }
 
     /// Creates an object from its manifest. Of the response only `K` is decoded.

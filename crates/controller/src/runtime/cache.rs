@@ -104,6 +104,11 @@ where
         self.store.state()
     }
 
+    /// The version up to which the watch has delivered all changes.
+    pub(crate) fn watched_version(&self) -> u64 {
+        self.watched_version.load(Ordering::Acquire)
+    }
+
     /// Whether the first list is complete.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)

@@ -55,6 +55,8 @@ pub(crate) struct Health {
     synced: AtomicBool,
     /// Watches of the management cluster that fail, by kind.
     failing_watches: Mutex<BTreeMap<&'static str, FailingWatch>>,
+    /// Leases that cannot be written.
+    failing_leases: Mutex<Option<FailingWatch>>,
     metrics: Arc<Metrics>,
 }
 
@@ -71,6 +73,7 @@ impl Health {
             last_heartbeat: AtomicU64::new(0),
             synced: AtomicBool::new(false),
             failing_watches: Mutex::default(),
+            failing_leases: Mutex::default(),
             metrics,
         }
     }
@@ -103,6 +106,19 @@ impl Health {
         self.failing_watches.lock().get(kind).map(|watch| watch.error.clone())
     }
 
+    pub(crate) fn leases_work(&self) {
+        *self.failing_leases.lock() = None;
+    }
+
+    /// Returns whether the last attempt succeeded.
+    pub(crate) fn leases_failed(&self, error: String) -> bool {
+        let mut failing = self.failing_leases.lock();
+        let is_first = failing.is_none();
+        let since = failing.as_ref().map_or_else(Instant::now, |it| it.since);
+        *failing = Some(FailingWatch { since, error });
+        is_first
+    }
+
     fn is_alive(&self) -> bool {
         let last = Duration::from_millis(self.last_heartbeat.load(Ordering::Acquire));
         self.started.elapsed().saturating_sub(last) < STUCK_AFTER
@@ -112,11 +128,15 @@ impl Health {
     fn readiness(&self) -> Result<(), String> {
         let failing = self.failing_watches.lock();
         let is_synced = self.synced.load(Ordering::Acquire);
-        let failing: Vec<String> = failing
+        let is_reported = |watch: &FailingWatch| !is_synced || watch.since.elapsed() >= WATCH_TOLERANCE;
+        let mut failing: Vec<String> = failing
             .iter()
-            .filter(|(_, watch)| !is_synced || watch.since.elapsed() >= WATCH_TOLERANCE)
+            .filter(|(_, watch)| is_reported(watch))
             .map(|(kind, watch)| format!("not ready: the watch of {kind}s fails: {}\n", watch.error))
             .collect();
+        if let Some(leases) = self.failing_leases.lock().as_ref().filter(|it| is_reported(it)) {
+            failing.push(format!("not ready: {}\n", leases.error));
+        }
         match (is_synced, failing.is_empty()) {
             (true, true) => Ok(()),
             (false, true) => Err("not ready: starting or shutting down\n".to_owned()),

@@ -169,7 +169,6 @@ impl Metrics {
                 family.get_or_create(&ResultLabels { result }).inc_by(0);
             }
         }
-        self.set_shard_held(false);
         for error_type in ERROR_TYPES {
             self.errors.get_or_create(&ErrorLabels { error_type }).inc_by(0);
         }
@@ -231,9 +230,9 @@ impl Metrics {
         }
     }
 
-    /// There is no sharding yet: the only shard is 0.
-    pub(crate) fn set_shard_held(&self, held: bool) {
-        self.shards.get_or_create(&ShardLabels { shard: 0 }).set(i64::from(held));
+    /// Each instance exports all shards, so that one without a holder is 0 and not absent.
+    pub(crate) fn set_shard_held(&self, shard: u32, held: bool) {
+        self.shards.get_or_create(&ShardLabels { shard }).set(i64::from(held));
     }
 
     pub(crate) fn set_watch_up(&self, kind: &'static str, up: bool) {

@@ -1,4 +1,4 @@
-//! What surrounds a reconcile: the work queue, caches, watches, requests, events, metrics and health.
+//! What surrounds a reconcile: the work queue, caches, watches, requests, events, metrics, health and shards.
 //!
 //! Nothing here depends on `capi`, `clusters` or `reconciler`.
 
@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod fair_queue;
 pub(crate) mod health;
 mod large_responses;
+pub(crate) mod leases;
 pub(crate) mod metrics;
 mod object_limits;
 pub(crate) mod panics;
@@ -18,5 +19,6 @@ pub(crate) mod rate_limit;
 pub(crate) mod request;
 mod resolver;
 pub(crate) mod response_limits;
+pub(crate) mod shards;
 pub(crate) mod watches;
 pub(crate) mod workqueue;
