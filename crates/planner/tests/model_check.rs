@@ -153,7 +153,9 @@ fn each_mutation_is_found_by_the_property_it_violates() {
     };
     let none = FaultClass::None;
     violates(Mutation::SkipStore, none, Invariant::RefsAreStoredBeforeCreation);
-    violates(Mutation::SkipStoreOfRefs, none, Invariant::RefsAreStoredBeforeCreation);
+    violates(Mutation::SkipIntent, none, Invariant::RefsAreStoredBeforeCreation);
+    violates(Mutation::HonourObservedIntent, none, Invariant::RefsAreStoredBeforeCreation);
+    finds(Mutation::SkipClearBeforeIntent, none, ENDS_AS_EXPECTED);
     violates(Mutation::SkipStoreOfShutdown, none, Invariant::ShutdownIsStoredBeforeRemoval);
     violates(Mutation::SkipStoreOfReclaim, none, Invariant::ReclaimIsStoredBeforeRemoval);
     violates(Mutation::ObeyOldRequest, none, Invariant::OldReclaimRequestIsNotObeyed);

@@ -41,7 +41,7 @@ pub(crate) use reconcile::Reconcile;
 pub(crate) use request::{NodeRequest, Request};
 pub(crate) use server::Response;
 pub(crate) use state::{
-    AgentState, Budget, Caches, ConfigState, Connection, Failure, MachineState, NodeState, Object, Owner, PodState,
-    ProviderState, Reclaim, Requested, Servers, World,
+    AgentState, Budget, Caches, ConfigState, Connection, Failure, IntentState, MachineState, NodeState, Object, Owner,
+    PodState, ProviderState, Reclaim, Requested, Servers, World,
 };
 pub(crate) use time::{DRAIN_TIMEOUT, SHUTDOWN_TIMEOUT, Seconds};

@@ -32,7 +32,10 @@ impl Requested {
 pub(crate) struct Object {
     pub(crate) requested: Requested,
     pub(crate) finalizer: bool,
+    /// The annotation that records which provider objects are about to be created.
+    pub(crate) intent: IntentState,
     pub(crate) phase: Option<Phase>,
+    /// Whether the status has refs.
     pub(crate) refs: bool,
     /// Whether the refs have the uids of the provider objects.
     pub(crate) child_uids: bool,
@@ -42,8 +45,32 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// Whether the provider objects are known after a crash.
+    pub(crate) fn has_refs(&self) -> bool {
+        self.refs || self.intent == IntentState::Unobserved
+    }
+
     pub(crate) fn reclaim_in_progress(&self) -> bool {
         self.reclaim.is_some_and(|it| it.in_progress)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum IntentState {
+    Absent,
+    /// It counts: the status does not include it.
+    Unobserved,
+    /// The status includes it.
+    Observed,
+}
+
+impl IntentState {
+    /// After the status was written.
+    pub(crate) fn observed(self) -> Self {
+        match self {
+            IntentState::Absent => IntentState::Absent,
+            IntentState::Unobserved | IntentState::Observed => IntentState::Observed,
+        }
     }
 }
 
@@ -283,6 +310,7 @@ impl World {
         let object = Object {
             requested,
             finalizer: false,
+            intent: IntentState::Absent,
             phase: None,
             refs: false,
             child_uids: false,
