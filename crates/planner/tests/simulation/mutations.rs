@@ -57,6 +57,8 @@ pub(crate) enum Mutation {
     SkipWake,
     /// Leaves the start of a shutdown in the future.
     KeepFutureStart,
+    /// Executes a plan from the caches of an instance that took over, without reading the object first.
+    SkipReread,
 }
 
 impl Mutation {

@@ -265,6 +265,25 @@ pub(crate) struct Caches {
     pub(crate) node: Option<NodeState>,
 }
 
+/// Another instance of the controller, which can take over the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Standby {
+    /// None takes over any more.
+    Absent,
+    /// Its caches may lag behind those of the instance that reconciles.
+    Watching(Caches),
+}
+
+impl Standby {
+    /// A watch event arrives.
+    pub(crate) fn watch(&mut self, update: impl FnOnce(&mut Caches)) {
+        match self {
+            Standby::Absent => {}
+            Standby::Watching(caches) => update(caches),
+        }
+    }
+}
+
 /// What happens later without any request of the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
@@ -282,6 +301,8 @@ pub(crate) struct Budget {
     pub(crate) faults: u8,
     /// Lost requests and responses.
     pub(crate) losses: u8,
+    /// Another instance takes over.
+    pub(crate) take_overs: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -293,6 +314,10 @@ pub(crate) struct World {
     /// How many Machines the controller has created.
     pub(crate) created: u8,
     pub(crate) caches: Caches,
+    /// Whether the object is read before the next plan that has steps: this instance took over from another one, which may
+    /// have written what the caches do not have yet.
+    pub(crate) reread: bool,
+    pub(crate) standby: Standby,
     /// The reconcile in progress.
     pub(crate) reconcile: Option<Reconcile>,
     pub(crate) pending: Pending,
@@ -325,6 +350,8 @@ impl World {
             now: Seconds::ZERO,
             created: 0,
             caches: Caches { object: Some(object), machine: None, node: None },
+            reread: false,
+            standby: Standby::Absent,
             reconcile: None,
             pending: Pending::default(),
             budget: Budget::default(),
