@@ -8,6 +8,9 @@ pub const VERSION: &str = "v1alpha1";
 /// Finalizer of a ScheduledMachine. The controller removes it when the Machine, bootstrap and infrastructure objects no
 /// longer exist.
 pub const FINALIZER: &str = "5spot.finos.org/scheduledmachine";
+/// Annotation of a ScheduledMachine: the provider objects that the controller is about to create. It is written together
+/// with the finalizer, and counts until the status includes it.
+pub const CHILDREN_ANNOTATION: &str = "5spot.finos.org/children";
 /// Label of every child: the name of its ScheduledMachine, shortened if it exceeds the length of a label value.
 pub const SCHEDULED_MACHINE_LABEL: &str = "5spot.finos.org/scheduled-machine";
 /// Annotation of every child: the uid of its ScheduledMachine. It identifies the owner even if the ownerReference was removed.

@@ -86,6 +86,11 @@ pub struct ScheduledMachineStatus {
     /// observedGeneration is the generation of the ScheduledMachine that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+
+    /// observedIntent is the number in the last annotation 5spot.finos.org/children that this status includes. An annotation
+    /// with another number names objects that the controller was about to create and that this status may lack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_intent: Option<i64>,
 }
 
 /// Phase of the lifecycle of the machine.
@@ -93,7 +98,7 @@ pub struct ScheduledMachineStatus {
 // The description of an optional enum is the one of the enum, not of the field.
 #[schemars(description = "phase is the current phase of the lifecycle of the machine.")]
 pub enum Phase {
-    /// The controller has not created the machine yet, or is creating it.
+    /// The controller has not created the machine yet: the Cluster is paused, or an earlier machine was just removed.
     Pending,
     /// The schedule is open, and the Machine, bootstrap and infrastructure objects exist.
     Active,

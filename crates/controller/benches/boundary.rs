@@ -9,7 +9,7 @@ mod fixtures;
 
 use std::io::Write as _;
 
-use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, REMOTE_MACHINE};
+use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, ProviderKind, REMOTE_MACHINE};
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{TestNamespace, Testbed};
 use fixtures::{
@@ -96,9 +96,9 @@ async fn measure_bare_client(testbed: &Testbed) -> SignedDuration {
 
 async fn send_same_writes(sm: &TestMachine<'_>) {
     let name = &sm.name;
-    sm.patch(&json!({ "metadata": { "finalizers": ["example.com/bare"] } })).await;
-    let status = |phase: &str| json!({ "status": { "phase": phase, "message": "a sentence of the usual length" } });
-    sm.patch_status(&status("Pending")).await;
+    let intent = format!("1 {} {}", api_kind(&K0S_WORKER_CONFIG), api_kind(&REMOTE_MACHINE));
+    let annotations = json!({ "example.com/children": intent });
+    sm.patch(&json!({ "metadata": { "finalizers": ["example.com/bare"], "annotations": annotations } })).await;
     for (kind, suffix) in [(&K0S_WORKER_CONFIG, "bootstrap"), (&REMOTE_MACHINE, "infra")] {
         let resource = kind.api_resource();
         let object = DynamicObject::new(&format!("{name}-{suffix}"), &resource).data(json!({ "spec": {} }));
@@ -111,5 +111,9 @@ async fn send_same_writes(sm: &TestMachine<'_>) {
         "infrastructureRef": reference("RemoteMachine", REMOTE_MACHINE.group, "infra"),
     } }));
     sm.machines().create(&PostParams::default(), &machine).await.unwrap();
-    sm.patch_status(&status("Active")).await;
+    sm.patch_status(&json!({ "status": { "phase": "Active", "message": "a sentence of the usual length" } })).await;
+}
+
+fn api_kind(kind: &ProviderKind) -> String {
+    format!("{}/{}", kind.api_version(), kind.kind)
 }

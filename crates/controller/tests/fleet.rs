@@ -13,20 +13,20 @@ use fivespot_testbed::audit::{AuditEntry, Entries};
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{ControlPlaneOptions, TestNamespace, Testbed};
 use fixtures::{
-    CONTROLLER_USER, Controller, PhaseRecorder, TestMachine, agent_rollout, namespace_with_cluster, request_reclaim,
-    scheduled_machine, sent_by_controller, testbed, wait_for, wait_until_reclaimable,
+    CONTROLLER_USER, Controller, PhaseRecorder, TestMachine, agent_rollout, always, namespace_with_cluster, never,
+    request_reclaim, scheduled_machine, sent_by_controller, testbed, wait_for, wait_until_reclaimable,
 };
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// The tests run one after the other, so that none slows down another.
 static SERIAL: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const BURST: usize = 200;
-/// From creation to Active: finalizer, status (intent), bootstrap, infrastructure, Machine, status.
-const REQUESTS_PER_OBJECT: usize = 6;
+/// From creation to Active: finalizer and intent, bootstrap, infrastructure, Machine, status.
+const REQUESTS_PER_OBJECT: usize = 5;
 const CONCURRENT_CREATES: usize = 16;
 
 fn names(prefix: &str, count: usize) -> Vec<String> {
@@ -48,7 +48,7 @@ async fn never_join(ns: &TestNamespace) {
 }
 
 #[tokio::test]
-async fn burst_needs_six_requests_per_object_and_no_error() {
+async fn burst_needs_five_requests_per_object_and_no_error() {
     let _serial = SERIAL.lock().await;
     let testbed = testbed().await;
     let ns = namespace_with_cluster("burst").await;
@@ -60,7 +60,7 @@ async fn burst_needs_six_requests_per_object_and_no_error() {
     let controller = Controller::start(testbed, &ns).await;
     controller.wait_until_ready().await;
     for (name, phases) in phases.wait_until_all_in(Phase::Active, BURST).await {
-        assert_eq!(phases, [Phase::Pending, Phase::Active], "{name}");
+        assert_eq!(phases, [Phase::Active], "{name}");
     }
 
     testbed.audit().caught_up(&ns.client).await;
@@ -71,6 +71,35 @@ async fn burst_needs_six_requests_per_object_and_no_error() {
     assert_eq!(requests.len(), BURST * REQUESTS_PER_OBJECT, "{:#?}", count_by_kind(&requests));
     let failed = requests.filter(|it| !it.succeeded());
     assert!(failed.is_empty(), "{failed:#?}");
+    ns.close().await;
+}
+
+#[tokio::test]
+async fn later_window_needs_five_requests_per_object() {
+    const OBJECTS: usize = 20;
+    let _serial = SERIAL.lock().await;
+    let testbed = testbed().await;
+    let ns = namespace_with_cluster("later-window").await;
+    never_join(&ns).await;
+    let _controller = Controller::start(testbed, &ns).await;
+    let names = names("desk", OBJECTS);
+    create_all(&ns, &names, 50).await;
+    let set_all = async |schedule: &Value, phase: Phase| {
+        for name in &names {
+            TestMachine::new(&ns, name).set_schedule(schedule).await;
+        }
+        for name in &names {
+            TestMachine::new(&ns, name).wait_for_phase(phase).await;
+        }
+    };
+    set_all(&always(), Phase::Active).await;
+    set_all(&never(), Phase::Inactive).await;
+    let mark = testbed.audit().mark();
+    set_all(&always(), Phase::Active).await;
+    testbed.audit().caught_up(&ns.client).await;
+    let requests = testbed.audit().since(mark).by(CONTROLLER_USER).in_namespace(&ns.name);
+    let requests = requests.filter(|it| it.group != "events.k8s.io" && it.verb != "watch" && it.verb != "list");
+    assert_eq!(requests.len(), OBJECTS * REQUESTS_PER_OBJECT, "{:#?}", count_by_kind(&requests));
     ns.close().await;
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - [`input`]: everything one decision depends on; [`observed`] is the part that was read from API servers.
 //! - [`decide`]: from input to goal to [`plan`], or to the read that is missing.
+//! - [`intent`]: which provider objects the status or the recorded intent names.
 //! - [`children`]: names and manifests of the Machine, the bootstrap and the infrastructure object.
 //! - [`drain`], [`taints`], [`agent_config`]: rules for pods, Node taints and the reclaim agent's configuration.
 //! - [`status`]: what the status says afterwards, and which of its transitions are reported as [`events`].
@@ -18,6 +19,7 @@ pub mod decide;
 pub mod drain;
 pub mod events;
 pub mod input;
+pub mod intent;
 mod machine_failure;
 pub mod observed;
 pub mod plan;

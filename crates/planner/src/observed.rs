@@ -73,10 +73,11 @@ pub struct DesiredChildren {
     pub fingerprint: String,
 }
 
-/// What the status has stored: everything that must survive a restart.
+/// What the object has stored: everything that must survive a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stored {
-    /// The provider objects that were created or were about to be: the kinds to delete, whatever the spec says now.
+    /// The provider objects that were created or were about to be: the kinds to delete, whatever the spec says now. From the
+    /// status, or from an [`Intent`](crate::intent::Intent) that the status does not include yet.
     pub refs: Option<Refs>,
     /// Whether the status has the uids of both provider objects.
     pub has_child_uids: bool,

@@ -45,6 +45,8 @@ pub struct Plan {
 pub enum Step {
     AddFinalizer,
     RemoveFinalizer,
+    /// Records the provider objects that are about to be created, and adds the finalizer if it is missing, in one write.
+    RecordIntent(Refs),
     /// Stores the status now, because the steps that follow depend on it after a crash.
     StoreStatus(Box<DesiredStatus>),
     /// Sets `spec.schedule.enabled` to false.
@@ -74,6 +76,7 @@ impl Step {
             Step::ApplyTaints { .. } | Step::RollOutAgent { .. } => true,
             Step::AddFinalizer
             | Step::RemoveFinalizer
+            | Step::RecordIntent(_)
             | Step::StoreStatus(_)
             | Step::DisableSchedule
             | Step::CreateChildren

@@ -2,6 +2,7 @@
 
 use fivespot_api::{InlineObject, ScheduleSpec, ScheduledMachineSpec, ScheduledMachineStatus, defaults, keys};
 use fivespot_planner::children::InlineSpecs;
+use fivespot_planner::intent::{self, Intent};
 use fivespot_validation::inline_spec::{InlineSpecSummaries, InlineSpecSummary};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -26,15 +27,18 @@ const MAX_FINALIZERS: usize = 4 * 1024;
 pub(super) fn decode(json: &str) -> Result<ReceivedObject, serde_json::Error> {
     let root = split(json)?;
     let part = |name: &str| root.get(name).copied();
-    let (metadata, finalizers) = metadata(part("metadata"));
+    let Metadata { kept: metadata, finalizers, recorded_intent } = metadata(part("metadata"));
     let mut reading = Reading::with_limit(MAX_SPEC);
     let decoded = spec(&mut Fields::new("spec", part("spec"), &mut reading));
     let unreadable = reading.unreadable;
     let mut reading = Reading::with_limit(MAX_STATUS);
     let status = status(&mut Fields::new("status", part("status"), &mut reading));
     let unreadable_status = reading.unreadable.iter().filter_map(|it| it.field.strip_prefix("status."));
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let unobserved_intent = recorded_intent.and_then(|text| Intent::unobserved(name, &text, &status)).map(Box::new);
     Ok(ReceivedObject {
         stored: StoredObject {
+            unobserved_intent,
             has_all_finalizers: metadata.finalizers.as_ref().is_none_or(|kept| kept.len() == finalizers.len()),
             metadata,
             spec: decoded.spec,
@@ -50,22 +54,31 @@ pub(super) fn decode(json: &str) -> Result<ReceivedObject, serde_json::Error> {
     })
 }
 
-/// The metadata that the controller uses, and all finalizers. `managedFields` are never read: they are nested as deep as the
-/// spec.
-fn metadata(json: Option<&RawValue>) -> (ObjectMeta, Vec<String>) {
+struct Metadata {
+    /// What the controller uses of it.
+    kept: ObjectMeta,
+    /// All of them.
+    finalizers: Vec<String>,
+    recorded_intent: Option<String>,
+}
+
+/// `managedFields` are never read: they are nested as deep as the spec. Of the annotations one is read, unless it is too long.
+fn metadata(json: Option<&RawValue>) -> Metadata {
     let mut reading = Reading::with_limit(MAX_METADATA);
     let mut fields = Fields::new("metadata", json, &mut reading);
+    let recorded_intent = fields.nested("annotations").take(keys::CHILDREN_ANNOTATION).map(RawValue::get);
+    let recorded_intent = recorded_intent.filter(|json| json.len() <= intent::MAX_ANNOTATION + "\"\"".len());
     let listed = fields.take("finalizers").map_or("[]", RawValue::get);
     let finalizers: Vec<String> = serde_json::from_str(listed).unwrap_or_default();
-    let mut kept = finalizers.clone();
+    let mut kept_finalizers = finalizers.clone();
     if listed.len() > MAX_FINALIZERS {
         // Enough to tell whether the object waits for this controller, and whether it waits for another one.
-        let (own, others): (Vec<_>, Vec<_>) = kept.into_iter().partition(|it| it == keys::FINALIZER);
+        let (own, others): (Vec<_>, Vec<_>) = kept_finalizers.into_iter().partition(|it| it == keys::FINALIZER);
         let other = others.into_iter().find(|it| it.len() < MAX_FINALIZERS / 2);
-        kept = own.into_iter().take(1).chain(other.or_else(|| Some(String::new()))).collect();
+        kept_finalizers = own.into_iter().take(1).chain(other.or_else(|| Some(String::new()))).collect();
     }
     let is_deleted = fields.take("deletionTimestamp");
-    let metadata = ObjectMeta {
+    let kept = ObjectMeta {
         name: fields.read("name"),
         namespace: fields.read("namespace"),
         uid: fields.read("uid"),
@@ -74,10 +87,10 @@ fn metadata(json: Option<&RawValue>) -> (ObjectMeta, Vec<String>) {
         // Only whether it is set matters.
         deletion_timestamp: is_deleted
             .map(|json| serde_json::from_str(json.get()).unwrap_or(Time(Timestamp::UNIX_EPOCH))),
-        finalizers: (!kept.is_empty()).then_some(kept),
+        finalizers: (!kept_finalizers.is_empty()).then_some(kept_finalizers),
         ..ObjectMeta::default()
     };
-    (metadata, finalizers)
+    Metadata { kept, finalizers, recorded_intent: recorded_intent.and_then(|json| serde_json::from_str(json).ok()) }
 }
 
 struct DecodedSpec {
@@ -164,6 +177,7 @@ fn status(fields: &mut Fields<'_, '_>) -> ScheduledMachineStatus {
         machine_ref: fields.read("machineRef"),
         bootstrap_ref: fields.read("bootstrapRef"),
         infrastructure_ref: fields.read("infrastructureRef"),
+        observed_intent: fields.read("observedIntent"),
         node_ref: fields.read("nodeRef"),
         applied_node_taints: fields.read("appliedNodeTaints").unwrap_or_default(),
         provider_id: fields.read("providerID"),

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use fivespot_api::{Phase, ScheduledMachine, ScheduledMachineSpec, ScheduledMachineStatus};
 use fivespot_planner::children::InlineSpecs;
 use fivespot_planner::input::RequestedState;
+use fivespot_planner::intent::Intent;
 use fivespot_validation::inline_spec::InlineSpecSummaries;
 use fivespot_validation::validate::{SpecErrors, StoredSpec, UnreadableField, ValidSpec, validate_stored};
 use k8s_openapi::NamespaceResourceScope;
@@ -37,6 +38,8 @@ pub(crate) struct StoredObject {
     /// Names of the fields of the status that cannot be read.
     pub(crate) unreadable_status: Vec<String>,
     pub(crate) has_all_finalizers: bool,
+    /// The recorded intent, unless the status includes it.
+    pub(crate) unobserved_intent: Option<Box<Intent>>,
 }
 
 impl StoredObject {

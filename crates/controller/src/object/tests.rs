@@ -136,3 +136,26 @@ fn metadata_is_bounded_and_complete_finalizers_are_known() {
     assert!(!received.stored.has_all_finalizers);
     assert_eq!(received.stored.finalizers(), [keys::FINALIZER, "example.com/0"]);
 }
+
+#[test]
+fn recorded_intent_counts_until_the_status_includes_it() {
+    let text = "3 bootstrap.cluster.x-k8s.io/v1beta1/Boot k0smotron.io/v1beta1/Infra";
+    let stored = |annotations: Value, status: Value| {
+        let mut object = with("/metadata/annotations", annotations);
+        object["status"] = status;
+        decode(&object).stored
+    };
+    let recorded = |value: Value| json!({ "example.com/a": "b", keys::CHILDREN_ANNOTATION: value });
+    let intent = stored(recorded(json!(text)), json!({ "observedIntent": 2 })).unobserved_intent.unwrap();
+    assert_eq!((intent.annotation().as_str(), intent.refs.bootstrap.name.as_str()), (text, "desk-bootstrap"));
+    assert!(stored(recorded(json!(text)), json!({ "observedIntent": 3 })).unobserved_intent.is_none());
+    // A number that cannot be read counts as absent, and so does a forged annotation.
+    assert!(stored(recorded(json!(text)), json!({ "observedIntent": "3" })).unobserved_intent.is_some());
+    let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    let forged =
+        [json!("nonsense"), json!("x".repeat(1_000_000)), json!(7), json!(text.replace(' ', "\n")), json!(deep)];
+    for annotations in forged.into_iter().map(recorded).chain([json!("none"), json!([1]), json!(null)]) {
+        let stored = stored(annotations, json!({}));
+        assert!(stored.unobserved_intent.is_none() && stored.name_any() == "desk");
+    }
+}

@@ -129,6 +129,7 @@ fn change(scope: &Scope<'_>, desired: &DesiredStatus) -> Option<StatusChange> {
         generation: scope.object.metadata.generation,
         machine_version: scope.context.served.version,
         previous: &before,
+        unobserved_intent: scope.object.unobserved_intent.as_deref(),
     };
     let after = compute(context, &scope.input(), desired, &scope.outcome);
     let patch = merge_patch(&value(&before), &value(&after));
@@ -254,7 +255,7 @@ fn record_drain(scope: &Scope<'_>, plan: &Plan) {
 /// What a plan is for; it selects the event of a failure.
 fn purpose(steps: &[Step]) -> Purpose {
     let of_step = |step: &Step| match step {
-        Step::AddFinalizer | Step::CreateChildren => Purpose::Create,
+        Step::AddFinalizer | Step::RecordIntent(_) | Step::CreateChildren => Purpose::Create,
         Step::ApplyTaints { .. } | Step::StoreStatus(_) | Step::Run(Action::Uncordon | Action::ClearExclusions) => {
             Purpose::Maintain
         }

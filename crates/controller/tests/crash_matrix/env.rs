@@ -206,7 +206,7 @@ impl CrashEnv {
         self.wait_until_settled(sm).await;
         let children = self.count_children(uid).await;
         let node = sm.nodes().get_opt(&sm.node_name()).await.unwrap();
-        if self.flow == Flow::Activation {
+        if self.flow.creates() {
             assert_eq!(children, [1, 1, 1]);
             let node = node.expect("the machine has a Node");
             assert_ne!(node.spec.clone().unwrap_or_default().unschedulable, Some(true));
@@ -260,7 +260,7 @@ impl CrashEnv {
             .map(|it| it.resource.as_str())
             .collect();
         let expected: &[&str] =
-            if self.flow == Flow::Activation { &["k0sworkerconfigs", "remotemachines", "machines"] } else { &[] };
+            if self.flow.creates() { &["k0sworkerconfigs", "remotemachines", "machines"] } else { &[] };
         assert_eq!(created, expected, "{writes:#?}");
     }
 

@@ -7,14 +7,16 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::fixtures::{
-    TestMachine, agent_config_name, agent_configs, condition, never, request_reclaim, scheduled_machine, wait_for,
-    wait_until_request_is_cleared,
+    TestMachine, agent_config_name, agent_configs, always, condition, never, request_reclaim, scheduled_machine,
+    wait_for, wait_until_request_is_cleared,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// An object is created while its window is open.
     Activation,
+    /// The window of an object opens that had a machine before.
+    Reopening,
     /// The window of a machine with a pod closes.
     Shutdown,
     /// The kill switch is set.
@@ -28,6 +30,11 @@ pub(crate) enum Flow {
 }
 
 impl Flow {
+    /// Whether it creates a machine.
+    pub(crate) fn creates(self) -> bool {
+        matches!(self, Flow::Activation | Flow::Reopening)
+    }
+
     fn is_reclaim(self) -> bool {
         matches!(self, Flow::Reclaim | Flow::ReclaimWithoutNode)
     }
@@ -41,6 +48,12 @@ impl Flow {
     /// Creates what exists before the flow starts.
     pub(crate) async fn prepare(self, sm: &TestMachine<'_>) {
         if self == Flow::Activation {
+            return;
+        }
+        if self == Flow::Reopening {
+            let sm = scheduled_machine(sm.ns, &sm.name).create_running().await;
+            sm.set_schedule(&never()).await;
+            sm.wait_for_phase(Phase::Inactive).await;
             return;
         }
         if self.blocks_removal() {
@@ -67,6 +80,7 @@ impl Flow {
         let uid = sm.get().await.uid().unwrap();
         match self {
             Flow::Activation => {}
+            Flow::Reopening => sm.set_schedule(&always()).await,
             Flow::Shutdown => sm.set_schedule(&never()).await,
             Flow::KillSwitch => sm.set_kill_switch(true).await,
             Flow::Deletion => sm.delete().await,
@@ -98,7 +112,9 @@ impl Flow {
         let object = sm.api().get_opt(&sm.name).await.map_err(|error| error.to_string())?;
         let status = object.as_ref().and_then(|object| object.status.clone()).unwrap_or_default();
         let complete = match self {
-            Flow::Activation => status.phase == Some(Phase::Active) && condition(&status, "Ready").0 == "True",
+            Flow::Activation | Flow::Reopening => {
+                status.phase == Some(Phase::Active) && condition(&status, "Ready").0 == "True"
+            }
             Flow::Shutdown => status.phase == Some(Phase::Inactive),
             Flow::KillSwitch => status.phase == Some(Phase::Terminated),
             Flow::Deletion => object.is_none(),

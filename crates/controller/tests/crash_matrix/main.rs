@@ -15,8 +15,10 @@ mod flow;
 use std::time::Duration;
 
 use env::CrashEnv;
+use fivespot_api::Phase;
 use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
 use fivespot_testbed::process::Signal;
+use fivespot_testbed::provider::kinds::K0SMOTRON_WORKER_CONFIG;
 use fixtures::{Endpoint, scheduled_machine, sent_by_controller, wait_for};
 use flow::Flow;
 use serde_json::json;
@@ -24,6 +26,11 @@ use serde_json::json;
 #[tokio::test]
 async fn activation_survives_kill_after_each_write() {
     CrashEnv::new(Flow::Activation).await.kill_after_each_write().await;
+}
+
+#[tokio::test]
+async fn reopening_survives_kill_after_each_write() {
+    CrashEnv::new(Flow::Reopening).await.kill_after_each_write().await;
 }
 
 #[tokio::test]
@@ -57,6 +64,11 @@ async fn activation_survives_lost_response_to_each_write() {
 }
 
 #[tokio::test]
+async fn reopening_survives_lost_response_to_each_write() {
+    CrashEnv::new(Flow::Reopening).await.lose_response_to_each_write().await;
+}
+
+#[tokio::test]
 async fn shutdown_survives_lost_response_to_each_write() {
     CrashEnv::new(Flow::Shutdown).await.lose_response_to_each_write().await;
 }
@@ -74,6 +86,28 @@ async fn deletion_survives_lost_response_to_each_write() {
 #[tokio::test]
 async fn reclaim_survives_lost_response_to_each_write() {
     CrashEnv::new(Flow::Reclaim).await.lose_response_to_each_write().await;
+}
+
+#[tokio::test]
+async fn kind_edited_after_kill_leaves_nothing_of_the_first_kind() {
+    let env = CrashEnv::new(Flow::Activation).await;
+    let mut controller = env.start_controller().await;
+    // The intent and the bootstrap object.
+    env.proxy().kill_after(2, controller.pid());
+    let sm = scheduled_machine(env.ns(), "edited").create().await;
+    controller.wait_for_exit().await;
+    assert!(sm.bootstrap().await.is_some(), "the bootstrap object is not the second write");
+    assert_eq!(sm.get().await.status, None);
+
+    let edited = json!({ "apiVersion": K0SMOTRON_WORKER_CONFIG.api_version(), "kind": K0SMOTRON_WORKER_CONFIG.kind });
+    sm.patch(&json!({ "spec": { "bootstrapSpec": edited } })).await;
+    let _restarted = env.start_controller().await;
+    let status = sm.wait_for_phase(Phase::Active).await;
+    assert_eq!(status.bootstrap_ref.unwrap().api_version, K0SMOTRON_WORKER_CONFIG.api_version());
+    assert!(sm.bootstrap().await.is_none());
+    let edited = env.ns().dynamic_api(&K0SMOTRON_WORKER_CONFIG.api_resource());
+    assert!(edited.get_opt("edited-bootstrap").await.unwrap().is_some());
+    env.close().await;
 }
 
 #[tokio::test]

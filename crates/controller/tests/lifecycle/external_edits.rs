@@ -28,6 +28,44 @@ async fn forged_status_refs_delete_nothing() {
     ns.close().await;
 }
 
+#[tokio::test]
+async fn forged_intent_deletes_nothing_and_counts_once() {
+    let testbed = testbed().await;
+    let (ns, _controller) = setup("forged-intent").await;
+    let sm = scheduled_machine(&ns, "desk-01").schedule(never()).create().await;
+    sm.wait_for_phase(Phase::Inactive).await;
+    let resource = K0S_WORKER_CONFIG.api_resource();
+    let configs = ns.dynamic_api(&resource);
+    let foreign = DynamicObject::new("desk-01-bootstrap", &resource).data(json!({ "spec": {} }));
+    configs.create(&PostParams::default(), &foreign).await.unwrap();
+    let forge = async |intent: &str| {
+        sm.patch(&json!({ "metadata": { "annotations": { keys::CHILDREN_ANNOTATION: intent } } })).await;
+    };
+    let kinds =
+        "bootstrap.cluster.x-k8s.io/v1beta1/K0sWorkerConfig infrastructure.cluster.x-k8s.io/v1beta1/RemoteMachine";
+    forge(&format!("7 {kinds}")).await;
+    let status = sm.wait_until("the intent is observed", |it| it.observed_intent == Some(7)).await;
+    assert!(status.phase == Some(Phase::Inactive) && status.bootstrap_ref.is_none(), "{status:#?}");
+
+    // What is observed, and what the controller cannot have written, makes it read no child.
+    let mark = testbed.audit().mark();
+    forge(&"x".repeat(200_000)).await;
+    forge(&kinds.replace("v1beta1/K0s", "v1beta1/namespaces/victim/K0s")).await;
+    forge(&format!("7 {kinds}")).await;
+    // An edit that is reported shows that the controller has seen the others.
+    sm.set_enabled(false).await;
+    sm.wait_for_phase(Phase::Disabled).await;
+    testbed.audit().caught_up(&ns.client).await;
+    let requests = testbed.audit().since(mark).by(CONTROLLER_USER).in_namespace(&ns.name);
+    let requests = requests.filter(|it| it.group != "events.k8s.io" && it.resource != "scheduledmachines");
+    let requests = requests.filter(|it| it.verb != "watch" && it.verb != "list");
+    assert!(requests.is_empty(), "{requests:#?}");
+    sm.delete().await;
+    sm.wait_until_deleted().await;
+    configs.get("desk-01-bootstrap").await.unwrap();
+    ns.close().await;
+}
+
 /// The controller may read provider objects of all namespaces, and reports what discovery returns.
 #[tokio::test]
 async fn forged_status_refs_become_no_request_path() {

@@ -99,19 +99,26 @@ fn create(input: &DecisionInput<'_>) -> Result<Plan, NeedsRead> {
     if let Some(waiting) = wait(input) {
         return Ok(waiting);
     }
-    let status = |phase, message: String| DesiredStatus {
-        refs: Some(desired.refs.clone()),
-        ..desired_status::empty(input, phase, Ready::Provisioning, message)
+    let stored = &observed.stored;
+    // A shutdown or refs of an earlier machine must not count for this one: the recorded intent counts only without them.
+    let is_outdated =
+        stored.shutdown_started_at.is_some() || stored.refs.as_ref().is_some_and(|refs| *refs != desired.refs);
+    let clear = is_outdated.then(|| {
+        let message = format!("Creating Machine {}", desired.machine);
+        Step::StoreStatus(Box::new(desired_status::empty(input, Phase::Pending, Ready::Provisioning, message)))
+    });
+    let record = if is_outdated || stored.refs.is_none() {
+        Some(Step::RecordIntent(desired.refs.clone()))
+    } else {
+        desired_status::missing_finalizer(input)
     };
-    let finalizer = desired_status::missing_finalizer(input);
-    let store = (observed.stored.refs.as_ref() != Some(&desired.refs) || observed.stored.shutdown_started_at.is_some())
-        .then(|| {
-            let message = format!("Creating Machine {}", desired.machine);
-            Step::StoreStatus(Box::new(status(Phase::Pending, message)))
-        });
+    let message = waiting_for_node(&desired.machine);
     Ok(Plan {
-        steps: finalizer.into_iter().chain(store).chain([Step::CreateChildren]).collect(),
-        status: status(Phase::Active, waiting_for_node(&desired.machine)),
+        steps: clear.into_iter().chain(record).chain([Step::CreateChildren]).collect(),
+        status: DesiredStatus {
+            refs: Some(desired.refs.clone()),
+            ..desired_status::empty(input, Phase::Active, Ready::Provisioning, message)
+        },
         events: Vec::new(),
         wake_at: None,
     })

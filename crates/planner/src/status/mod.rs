@@ -6,14 +6,14 @@ mod rejected_pods;
 mod transitions;
 
 use fivespot_api::conditions::{NewCondition, NodeTainted, Ready, Reason as _, ReferencesValid, Stalled, bounded, set};
-use fivespot_api::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus, keys};
-use fivespot_validation::names::{is_dns_label, is_kind, is_version};
+use fivespot_api::{NodeReference, ObjectReference, Phase, ReclaimStatus, ScheduledMachineStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::children::{ChildNames, MachineVersion};
 use crate::input::DecisionInput;
-use crate::observed::{Absence, MachineHealth, Node, Ref, Refs};
+use crate::intent::{Intent, stored_refs};
+use crate::observed::{Absence, MachineHealth, Node, Ref};
 use crate::plan::{DesiredStatus, TaintStatus};
 use crate::taints;
 
@@ -30,6 +30,8 @@ pub struct StatusContext<'a> {
     /// The API version in which its Machine is written.
     pub machine_version: MachineVersion,
     pub previous: &'a ScheduledMachineStatus,
+    /// The recorded intent that `previous` does not include.
+    pub unobserved_intent: Option<&'a Intent>,
 }
 
 /// What the steps of a reconcile have achieved so far.
@@ -142,6 +144,7 @@ pub fn compute(
         reclaim: desired.reclaim.clone(),
         // A reconcile that failed has not dealt with the generation yet.
         observed_generation: if outcome.is_success() { context.generation } else { previous.observed_generation },
+        observed_intent: context.unobserved_intent.map(|intent| intent.number).or(previous.observed_intent),
     };
     let mut condition = |new: NewCondition| set(&mut status.conditions, new, input.now);
     if !keep_health {
@@ -204,7 +207,7 @@ fn with_failure(
         message: failure.message.clone(),
         connecting: false,
         delete_by: None,
-        refs: stored_refs(context.name, previous),
+        refs: stored_refs(context.name, previous, context.unobserved_intent),
         shutdown_started_at: previous.shutdown_started_at.as_ref().map(|it| it.0.min(input.now)),
         initial_pods: previous.initial_pods.and_then(|it| it.try_into().ok()),
         machine_failure: desired.machine_failure.clone(),
@@ -231,26 +234,6 @@ fn with_best_effort_errors(
         (desired.ready, desired.message) = (Ready::Error, message);
     }
     desired
-}
-
-/// The provider objects that a status names, if they can be children of this object: a forged status must not make the
-/// controller read or delete any other object, and version and kind become part of requests.
-pub fn stored_refs(name: &str, status: &ScheduledMachineStatus) -> Option<Refs> {
-    let read = |reference: &ObjectReference, expected: &str, groups: &[&str]| {
-        let (group, version) = reference.api_version.split_once('/')?;
-        let is_allowed =
-            groups.contains(&group) && (is_dns_label(version) && is_version(version)) && is_kind(&reference.kind);
-        (reference.name == expected && is_allowed).then(|| Ref {
-            api_version: reference.api_version.clone(),
-            kind: reference.kind.clone(),
-            name: reference.name.clone(),
-        })
-    };
-    let names = ChildNames::of(name);
-    Some(Refs {
-        bootstrap: read(status.bootstrap_ref.as_ref()?, &names.bootstrap, keys::BOOTSTRAP_GROUPS)?,
-        infrastructure: read(status.infrastructure_ref.as_ref()?, &names.infrastructure, keys::INFRASTRUCTURE_GROUPS)?,
-    })
 }
 
 fn machine_ref(context: StatusContext<'_>, input: &DecisionInput<'_>, outcome: &Outcome) -> Option<ObjectReference> {

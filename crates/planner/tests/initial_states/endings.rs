@@ -73,7 +73,7 @@ fn has_usable_machine(world: &World) -> bool {
 /// once their refs are stored, which happens when the Cluster accepts a Machine.
 fn is_name_taken(world: &World) -> bool {
     let unmanaged = |it: ProviderState| it.owner != Owner::ScheduledMachine;
-    let reads_providers = world.object.is_some_and(|it| it.refs) || world.servers.cluster == Cluster::Present;
+    let reads_providers = world.object.is_some_and(|it| it.has_refs()) || world.servers.cluster == Cluster::Present;
     match world.servers.machine {
         Some(machine) => !machine.is_managed(),
         None => reads_providers && world.servers.providers().into_iter().flatten().any(unmanaged),

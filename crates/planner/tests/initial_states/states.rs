@@ -41,7 +41,7 @@ fn is_possible(world: &World) -> bool {
     let object = world.object.unwrap();
     let has_machine = world.servers.managed_machine().is_some();
     let is_collected = object.requested.deleted && !object.finalizer && !has_machine;
-    let is_unknown = has_machine && !object.refs && !object.requested.valid;
+    let is_unknown = has_machine && !object.has_refs() && !object.requested.valid;
     !is_collected && !is_unknown
 }
 
@@ -85,7 +85,7 @@ fn normalized(world: &World) -> World {
 struct Stages {
     /// No reconcile yet.
     new: World,
-    /// The children are about to be created.
+    /// The status has the refs, and no child exists.
     creating: World,
     provisioning: World,
     running: World,
@@ -130,8 +130,14 @@ impl Stages {
 
     fn before_machine(&self) -> Vec<World> {
         let Stages { new, creating, provisioning, .. } = *self;
+        let recorded = new.intent_recorded();
         vec![
             new,
+            new.intent_observed(),
+            recorded,
+            recorded.bootstrap(provider_object()),
+            recorded.bootstrap(provider_object()).infrastructure(provider_object()),
+            recorded.bootstrap(provider_object()).infrastructure(provider_object()).machine(existing_machine()),
             creating,
             creating.bootstrap(provider_object()),
             creating.bootstrap(provider_object().deleting()),
@@ -217,6 +223,8 @@ impl Stages {
         let other_provider = ProviderState::new(Owner::Other);
         vec![
             new.bootstrap(other_provider),
+            new.intent_recorded().bootstrap(other_provider),
+            new.intent_recorded().bootstrap(provider_object()).infrastructure(other_provider),
             creating.bootstrap(other_provider),
             creating.infrastructure(other_provider).bootstrap(provider_object()),
             new.machine(other),

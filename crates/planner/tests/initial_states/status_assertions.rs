@@ -2,6 +2,7 @@
 
 use fivespot_api::{Phase, ScheduledMachineStatus};
 use fivespot_planner::children::MachineVersion;
+use fivespot_planner::intent::Intent;
 use fivespot_planner::plan::Step;
 use fivespot_planner::status::{CreatedMachine, Failure, Outcome, Purpose, StatusContext, compute};
 
@@ -18,21 +19,31 @@ fn status(decided: &Decided, after: &World, response: Response) -> ScheduledMach
         machine: machine.map(|it| CreatedMachine { uid: it.uid.to_string(), created_at: None }),
         ..Outcome::default()
     };
-    let before = ScheduledMachineStatus::default();
-    let stored = decided.plan.steps.iter().find_map(|step| match step {
-        Step::StoreStatus(status) => Some(compute(context(&before), &decided.input(), status, &Outcome::default())),
-        _ => None,
-    });
-    compute(context(&stored.unwrap_or_default()), &decided.input(), &decided.plan.status, &outcome)
+    let mut previous = ScheduledMachineStatus::default();
+    let mut intent = None;
+    for step in &decided.plan.steps {
+        match step {
+            Step::StoreStatus(status) => {
+                previous = compute(context(&previous, None), &decided.input(), status, &Outcome::default());
+            }
+            Step::RecordIntent(refs) => intent = Some(Intent::next(&previous, refs.clone())),
+            _ => {}
+        }
+    }
+    // A reconcile before this one may have recorded it.
+    let recorded = || decided.observed.stored.refs.clone().map(|refs| Intent::next(&previous, refs));
+    let intent = intent.or_else(recorded);
+    compute(context(&previous, intent.as_ref()), &decided.input(), &decided.plan.status, &outcome)
 }
 
-fn context(previous: &ScheduledMachineStatus) -> StatusContext<'_> {
+fn context<'a>(previous: &'a ScheduledMachineStatus, unobserved_intent: Option<&'a Intent>) -> StatusContext<'a> {
     StatusContext {
         name: NAME,
         namespace: NAMESPACE,
         generation: Some(1),
         machine_version: MachineVersion::V1Beta2,
         previous,
+        unobserved_intent,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::simulation::{Budget, Connection, MAX_RECONCILES, Next, World, unexpected};
+use crate::simulation::{Budget, Connection, MAX_RECONCILES, Next, Standby, World, unexpected};
 
 thread_local! {
     static ENDINGS: RefCell<HashMap<World, bool>> = RefCell::default();
@@ -15,6 +15,8 @@ pub(crate) fn ends_as_expected(mut world: World) -> bool {
     world.finish_reconcile();
     world.sync_caches();
     world.budget = Budget::default();
+    // With caches that do not lag, neither has an effect.
+    (world.standby, world.reread) = (Standby::Absent, false);
     if world.servers.connection == Connection::Connecting {
         world.pending.reconnect_in = 1;
     }

@@ -2,7 +2,7 @@
 
 use super::faults::{Fault, FaultClass};
 use super::users::Edit;
-use crate::simulation::{Connection, Seconds, World};
+use crate::simulation::{Connection, Seconds, Standby, World};
 
 /// The instants of the model. A shutdown that starts at one has exceeded the drain timeout at the next, and the shutdown
 /// timeout at the one after.
@@ -21,6 +21,12 @@ pub(crate) enum Transition {
     WatchObject,
     WatchMachine,
     WatchNode,
+    /// The standby takes over.
+    TakeOver,
+    /// A watch event of the ScheduledMachine arrives at the standby.
+    StandbyWatchesObject,
+    StandbyWatchesMachine,
+    StandbyWatchesNode,
     OthersAct,
     TimePasses,
     Edit(Edit),
@@ -34,6 +40,14 @@ impl Transition {
         let mut transitions =
             vec![Transition::WatchObject, Transition::WatchMachine, Transition::OthersAct, Transition::Recover];
         transitions.extend(of_controller(world));
+        if let Standby::Watching(_) = world.standby {
+            transitions.extend([
+                Transition::TakeOver,
+                Transition::StandbyWatchesObject,
+                Transition::StandbyWatchesMachine,
+                Transition::StandbyWatchesNode,
+            ]);
+        }
         if world.servers.connection == Connection::Connected {
             transitions.push(Transition::WatchNode);
         }
@@ -64,11 +78,15 @@ impl Transition {
             Transition::Fault(_) => budget.faults -= 1,
             Transition::Crash => budget.crashes -= 1,
             Transition::LoseRequest | Transition::LoseResponse => budget.losses -= 1,
+            Transition::TakeOver => budget.take_overs -= 1,
             Transition::StartReconcile
             | Transition::SendRequest
             | Transition::WatchObject
             | Transition::WatchMachine
             | Transition::WatchNode
+            | Transition::StandbyWatchesObject
+            | Transition::StandbyWatchesMachine
+            | Transition::StandbyWatchesNode
             | Transition::OthersAct
             | Transition::TimePasses
             | Transition::Recover => {}
@@ -91,6 +109,10 @@ impl Transition {
             Transition::WatchObject => world.caches.object = world.object,
             Transition::WatchMachine => world.caches.machine = world.servers.machine,
             Transition::WatchNode => world.caches.node = world.servers.node,
+            Transition::TakeOver => world.take_over(),
+            Transition::StandbyWatchesObject => world.standby.watch(|it| it.object = world.object),
+            Transition::StandbyWatchesMachine => world.standby.watch(|it| it.machine = world.servers.machine),
+            Transition::StandbyWatchesNode => world.standby.watch(|it| it.node = world.servers.node),
             Transition::OthersAct => world.others_act(),
             Transition::TimePasses => world.now = next_instant(world).unwrap_or(world.now),
             Transition::Edit(edit) => edit.apply(world),

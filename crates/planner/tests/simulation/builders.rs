@@ -5,8 +5,8 @@ use fivespot_planner::observed::{Cluster, Cordon, Exclusions};
 use super::actors::RECREATE_BACKOFF;
 use super::fixtures::{EXISTING_MACHINE, PREVIOUS_MACHINE};
 use super::state::{
-    AgentState, Connection, Failure, MachineState, NodeState, Object, Owner, Pending, PodState, ProviderState, Reclaim,
-    World,
+    AgentState, Connection, Failure, IntentState, MachineState, NodeState, Object, Owner, Pending, PodState,
+    ProviderState, Reclaim, World,
 };
 use super::time::Seconds;
 
@@ -88,9 +88,19 @@ impl World {
         self.with_object(|it| it.finalizer = finalizer)
     }
 
-    /// Finalizer and refs are stored: the children are about to be created.
+    /// Finalizer and intent are stored: the children are about to be created.
+    pub(crate) fn intent_recorded(self) -> Self {
+        self.finalizer(true).with_object(|it| it.intent = IntentState::Unobserved)
+    }
+
+    /// The status includes the intent, and has no refs any more.
+    pub(crate) fn intent_observed(self) -> Self {
+        self.finalizer(true).with_object(|it| it.intent = IntentState::Observed)
+    }
+
+    /// The status has the refs.
     pub(crate) fn refs_stored(self) -> Self {
-        self.finalizer(true).with_object(|it| it.refs = true)
+        self.intent_observed().with_object(|it| it.refs = true)
     }
 
     pub(crate) fn child_uids(self, child_uids: bool) -> Self {
@@ -101,6 +111,9 @@ impl World {
     pub(crate) fn empty_status(self) -> Self {
         self.with_object(|it| {
             (it.phase, it.refs, it.child_uids) = (None, false, false);
+            if it.intent == IntentState::Observed {
+                it.intent = IntentState::Unobserved;
+            }
             (it.shutdown_started_at, it.failure, it.reclaim) = (None, None, None);
         })
     }

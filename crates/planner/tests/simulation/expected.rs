@@ -74,7 +74,7 @@ fn removed(object: &Object, servers: &Servers, expected: Phase) -> Vec<Finding> 
     vec![
         phase(object, expected),
         (!servers.nothing_managed(), "a child is left"),
-        (object.refs, "refs of deleted children are still stored"),
+        (object.has_refs(), "refs of deleted children are still stored"),
         remembered_shutdown(object),
     ]
 }
@@ -123,7 +123,7 @@ fn running(object: &Object, servers: &Servers) -> Vec<Finding> {
 /// The phase that reports why no Machine can be created. Provider objects are read only once their refs are stored.
 fn prevented(object: &Object, servers: &Servers) -> Option<Phase> {
     let unmanaged = servers.providers().into_iter().flatten().any(|it| !servers.is_managed(it));
-    let name_taken = servers.machine.is_some() || (object.refs && unmanaged);
+    let name_taken = servers.machine.is_some() || (object.has_refs() && unmanaged);
     match servers.cluster {
         _ if name_taken => Some(Phase::Error),
         Cluster::Missing | Cluster::Deleting => Some(Phase::Error),

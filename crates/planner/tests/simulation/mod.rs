@@ -11,6 +11,8 @@
 //!
 //! - A reconcile never decides from an object older than what this process has written: if a response was lost, the
 //!   object is read first.
+//! - An instance that takes over the object from another one reads it before it executes the first plan that has steps, and
+//!   decides again. Requests of the other instance no longer arrive.
 //! - A cached Node that belongs to an earlier Machine counts as not cached.
 //! - An object may change its owner between the read and the request: the request carries the uid, which stays the same.
 //! - The lanes of a force removal are sent one after the other, and the first failure ends the reconcile.
@@ -41,7 +43,7 @@ pub(crate) use reconcile::Reconcile;
 pub(crate) use request::{NodeRequest, Request};
 pub(crate) use server::Response;
 pub(crate) use state::{
-    AgentState, Budget, Caches, ConfigState, Connection, Failure, MachineState, NodeState, Object, Owner, PodState,
-    ProviderState, Reclaim, Requested, Servers, World,
+    AgentState, Budget, Caches, ConfigState, Connection, Failure, IntentState, MachineState, NodeState, Object, Owner,
+    PodState, ProviderState, Reclaim, Requested, Servers, Standby, World,
 };
 pub(crate) use time::{DRAIN_TIMEOUT, SHUTDOWN_TIMEOUT, Seconds};

@@ -10,9 +10,14 @@ use super::state::{Connection, MachineState};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mutation {
-    /// Never stores the status before it acts.
+    /// Stores nothing but the finalizer before it acts.
     SkipStore,
-    SkipStoreOfRefs,
+    /// Adds the finalizer without the intent.
+    SkipIntent,
+    /// Treats an intent as stored refs although the status that includes it has none any more.
+    HonourObservedIntent,
+    /// Records the intent while what an earlier machine has stored still counts.
+    SkipClearBeforeIntent,
     SkipStoreOfShutdown,
     SkipStoreOfReclaim,
     /// Leaves a Node cordoned and a Machine annotated when a shutdown is cancelled.
@@ -52,6 +57,8 @@ pub(crate) enum Mutation {
     SkipWake,
     /// Leaves the start of a shutdown in the future.
     KeepFutureStart,
+    /// Executes a plan from the caches of an instance that took over, without reading the object first.
+    SkipReread,
 }
 
 impl Mutation {
@@ -64,8 +71,12 @@ impl Mutation {
             uid.map(|uid| Step::Run(Action::DeleteProviderObject { role: Role::Bootstrap, uid }))
         };
         match self {
-            Mutation::SkipStore => skip_store(plan, |_| true),
-            Mutation::SkipStoreOfRefs => skip_store(plan, |it| it.phase == Phase::Pending),
+            Mutation::SkipStore => {
+                skip_store(plan, |_| true);
+                skip_intent(view, plan);
+            }
+            Mutation::SkipIntent => skip_intent(view, plan),
+            Mutation::SkipClearBeforeIntent => skip_store(plan, |it| it.phase == Phase::Pending),
             Mutation::SkipStoreOfShutdown => {
                 skip_store(plan, |it| it.phase != Phase::Pending && it.phase != Phase::EmergencyRemove);
             }
@@ -153,6 +164,16 @@ impl Mutation {
             }
             _ => {}
         }
+    }
+}
+
+/// The finalizer is added nevertheless.
+fn skip_intent(view: &View, plan: &mut Plan) {
+    let is_intent = |step: &Step| matches!(step, Step::RecordIntent(_));
+    if view.caches.object.is_some_and(|it| it.finalizer) {
+        skip(plan, is_intent);
+    } else {
+        replace(plan, is_intent, &Step::AddFinalizer);
     }
 }
 

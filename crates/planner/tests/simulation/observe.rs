@@ -21,8 +21,8 @@ use super::fixtures::{
 use super::mutations::Mutation;
 use super::request::Request;
 use super::state::{
-    Caches, ConfigState, Connection, MachineState, NodeState, Object, Owner, PodState, ProviderState, Requested,
-    Servers, World,
+    Caches, ConfigState, Connection, IntentState, MachineState, NodeState, Object, Owner, PodState, ProviderState,
+    Requested, Servers, World,
 };
 use super::time::Seconds;
 
@@ -160,25 +160,33 @@ impl View {
         let is_read = |read: NeedsRead| reads.contains(&read);
         let live = is_read(NeedsRead::Children) || is_read(NeedsRead::Machine);
         let machine = if live { self.servers.machine } else { self.caches.machine };
+        let stored = self.stored(object);
         let provider = |child: Option<ProviderState>| {
-            // The status has the kinds to read.
-            if is_read(NeedsRead::Children) && object.refs { provider_child(child) } else { Child::NotRead }
+            // Status or intent have the kinds to read.
+            if is_read(NeedsRead::Children) && stored.refs.is_some() { provider_child(child) } else { Child::NotRead }
         };
         Observed {
             has_finalizer: object.finalizer,
-            stored: stored(object),
             desired: spec(schedule).is_ok().then(desired_children),
             cluster: self.servers.cluster,
             machine: match machine {
                 Some(machine) => machine_child(machine, live),
-                None if object.refs && !live => Child::NotRead,
+                None if stored.refs.is_some() && !live => Child::NotRead,
                 None => Child::Absent,
             },
             bootstrap: provider(self.servers.bootstrap),
             infrastructure: provider(self.servers.infrastructure),
             node: self.observed_node(machine, is_read(NeedsRead::Node)),
             pods: if is_read(NeedsRead::Pods) { pods(self.servers.pod) } else { Pods::NotRead },
+            stored,
         }
+    }
+
+    fn stored(&self, object: &Object) -> Stored {
+        let honoured = self.mutation == Some(Mutation::HonourObservedIntent)
+            && object.intent == IntentState::Observed
+            && self.wants_machine();
+        Stored { refs: (object.has_refs() || honoured).then(refs), ..stored_in_status(object) }
     }
 
     fn observed_node(&self, machine: Option<MachineState>, live: bool) -> Node {
@@ -201,9 +209,8 @@ impl View {
     }
 }
 
-fn stored(object: &Object) -> Stored {
+fn stored_in_status(object: &Object) -> Stored {
     Stored {
-        refs: object.refs.then(refs),
         has_child_uids: object.child_uids,
         shutdown_started_at: object.shutdown_started_at.map(Seconds::timestamp),
         machine_failure: object.failure.map(|failure| MachineFailure {

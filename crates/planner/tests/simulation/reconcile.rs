@@ -1,9 +1,10 @@
 //! One reconcile of the controller: it observes once, and sends the requests of its plan one by one.
 
+use super::mutations::Mutation;
 use super::observe::View;
 use super::request::{Request, Target};
 use super::server::Response;
-use super::state::{Caches, Object, World};
+use super::state::{Caches, Object, Standby, World};
 
 /// A plan that is being executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,10 @@ impl Reconcile {
 impl World {
     /// Observes and decides. There is no reconcile in progress afterwards if there is nothing to do.
     pub(crate) fn start_reconcile(&mut self) {
+        if self.reread && View::of(self).decide().is_some_and(|it| !it.plan.steps.is_empty()) {
+            self.caches.object = self.object;
+            self.reread = false;
+        }
         let view = View::of(self);
         let is_idle = view.decide().is_none_or(|it| it.requests().is_empty());
         self.reconcile = (!is_idle).then_some(Reconcile::new(view));
@@ -100,7 +105,17 @@ impl World {
 
     /// The process ends. A new one starts by listing everything.
     pub(crate) fn restart(&mut self) {
-        self.reconcile = None;
+        (self.reconcile, self.reread) = (None, false);
         self.sync_caches();
+    }
+
+    /// The standby takes over with its own caches.
+    pub(crate) fn take_over(&mut self) {
+        if let Standby::Watching(caches) = self.standby {
+            let is_last = self.budget.take_overs <= 1;
+            self.standby = if is_last { Standby::Absent } else { Standby::Watching(self.caches) };
+            self.caches = caches;
+            (self.reconcile, self.reread) = (None, self.mutation != Some(Mutation::SkipReread));
+        }
     }
 }

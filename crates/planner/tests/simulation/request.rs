@@ -3,7 +3,7 @@
 use fivespot_planner::observed::Exclusions;
 use fivespot_planner::plan::{Action, DesiredStatus, Role, Step};
 
-use super::fixtures::AGENT_CONFIG;
+use super::fixtures::{AGENT_CONFIG, refs};
 use super::observe::Decided;
 
 /// One request to an API server.
@@ -11,6 +11,8 @@ use super::observe::Decided;
 pub(crate) enum Request {
     AddFinalizer,
     RemoveFinalizer,
+    /// Writes the intent and the finalizer.
+    RecordIntent,
     DisableSchedule,
     WriteStatus {
         status: Box<DesiredStatus>,
@@ -61,6 +63,7 @@ impl Request {
         match self {
             Request::AddFinalizer
             | Request::RemoveFinalizer
+            | Request::RecordIntent
             | Request::DisableSchedule
             | Request::WriteStatus { .. }
             | Request::WriteFailure => Target::Object,
@@ -95,6 +98,10 @@ impl Decided {
         match step {
             Step::AddFinalizer => vec![Request::AddFinalizer],
             Step::RemoveFinalizer => vec![Request::RemoveFinalizer],
+            Step::RecordIntent(recorded) => {
+                assert_eq!(*recorded, refs());
+                vec![Request::RecordIntent]
+            }
             Step::StoreStatus(status) => {
                 vec![Request::WriteStatus { status: status.clone(), child_uids: self.knows_child_uids() }]
             }
@@ -145,7 +152,9 @@ impl Decided {
         let child_uids = status.refs.is_some() && (created || self.knows_child_uids());
         let stored = |step: &Step| matches!(step, Step::StoreStatus(stored) if **stored == *status);
         let removed = self.plan.steps.contains(&Step::RemoveFinalizer);
-        let changed = self.object.with(status, child_uids) != self.object;
+        // The status also has to include an intent that this reconcile records.
+        let recorded = self.plan.steps.iter().any(|step| matches!(step, Step::RecordIntent(_)));
+        let changed = recorded || self.object.with(status, child_uids) != self.object;
         (changed && !removed && !self.plan.steps.iter().any(stored))
             .then(|| Request::WriteStatus { status: Box::new(status.clone()), child_uids })
     }

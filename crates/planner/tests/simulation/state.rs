@@ -32,7 +32,10 @@ impl Requested {
 pub(crate) struct Object {
     pub(crate) requested: Requested,
     pub(crate) finalizer: bool,
+    /// The annotation that records which provider objects are about to be created.
+    pub(crate) intent: IntentState,
     pub(crate) phase: Option<Phase>,
+    /// Whether the status has refs.
     pub(crate) refs: bool,
     /// Whether the refs have the uids of the provider objects.
     pub(crate) child_uids: bool,
@@ -42,8 +45,32 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// Whether the provider objects are known after a crash.
+    pub(crate) fn has_refs(&self) -> bool {
+        self.refs || self.intent == IntentState::Unobserved
+    }
+
     pub(crate) fn reclaim_in_progress(&self) -> bool {
         self.reclaim.is_some_and(|it| it.in_progress)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum IntentState {
+    Absent,
+    /// It counts: the status does not include it.
+    Unobserved,
+    /// The status includes it.
+    Observed,
+}
+
+impl IntentState {
+    /// After the status was written.
+    pub(crate) fn observed(self) -> Self {
+        match self {
+            IntentState::Absent => IntentState::Absent,
+            IntentState::Unobserved | IntentState::Observed => IntentState::Observed,
+        }
     }
 }
 
@@ -238,6 +265,25 @@ pub(crate) struct Caches {
     pub(crate) node: Option<NodeState>,
 }
 
+/// Another instance of the controller, which can take over the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Standby {
+    /// None takes over any more.
+    Absent,
+    /// Its caches may lag behind those of the instance that reconciles.
+    Watching(Caches),
+}
+
+impl Standby {
+    /// A watch event arrives.
+    pub(crate) fn watch(&mut self, update: impl FnOnce(&mut Caches)) {
+        match self {
+            Standby::Absent => {}
+            Standby::Watching(caches) => update(caches),
+        }
+    }
+}
+
 /// What happens later without any request of the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
@@ -255,6 +301,8 @@ pub(crate) struct Budget {
     pub(crate) faults: u8,
     /// Lost requests and responses.
     pub(crate) losses: u8,
+    /// Another instance takes over.
+    pub(crate) take_overs: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -266,6 +314,10 @@ pub(crate) struct World {
     /// How many Machines the controller has created.
     pub(crate) created: u8,
     pub(crate) caches: Caches,
+    /// Whether the object is read before the next plan that has steps: this instance took over from another one, which may
+    /// have written what the caches do not have yet.
+    pub(crate) reread: bool,
+    pub(crate) standby: Standby,
     /// The reconcile in progress.
     pub(crate) reconcile: Option<Reconcile>,
     pub(crate) pending: Pending,
@@ -283,6 +335,7 @@ impl World {
         let object = Object {
             requested,
             finalizer: false,
+            intent: IntentState::Absent,
             phase: None,
             refs: false,
             child_uids: false,
@@ -297,6 +350,8 @@ impl World {
             now: Seconds::ZERO,
             created: 0,
             caches: Caches { object: Some(object), machine: None, node: None },
+            reread: false,
+            standby: Standby::Absent,
             reconcile: None,
             pending: Pending::default(),
             budget: Budget::default(),

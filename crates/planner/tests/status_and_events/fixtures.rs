@@ -2,19 +2,18 @@
 
 use std::mem;
 
-use fivespot_api::{ScheduledMachine, ScheduledMachineStatus};
+use fivespot_api::{ScheduledMachine, ScheduledMachineStatus, keys};
 use fivespot_planner::children::{self, MachineVersion};
 use fivespot_planner::decide::{decide, undecided};
 use fivespot_planner::events::{Event, Reason};
 use fivespot_planner::input::{DecisionInput, RequestedState};
+use fivespot_planner::intent::{Intent, stored_refs};
 use fivespot_planner::observed::{
     Absence, AgentConfig, AgentRollout, Child, Cluster, Cordon, Exclusions, Machine, MachineHealth, ManagedNode, Node,
-    Observed, Pods, Stored,
+    Observed, Pods, Refs, Stored,
 };
 use fivespot_planner::plan::{Decision, DesiredStatus, Plan, Step};
-use fivespot_planner::status::{
-    CreatedMachine, Failure, Outcome, Purpose, StatusContext, compute, stored_refs, transitions,
-};
+use fivespot_planner::status::{CreatedMachine, Failure, Outcome, Purpose, StatusContext, compute, transitions};
 use fivespot_validation::validate::{SpecErrors, Standard, ValidSpec, validate};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -82,6 +81,11 @@ impl Desk {
         self.object.status.clone().unwrap_or_default()
     }
 
+    fn unobserved_intent(&self) -> Option<Intent> {
+        let annotation = self.object.metadata.annotations.as_ref()?.get(keys::CHILDREN_ANNOTATION)?;
+        Intent::unobserved(NAME, annotation, &self.status())
+    }
+
     /// Edits the spec.
     pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut ScheduledMachine)) {
         edit(&mut self.object);
@@ -98,7 +102,7 @@ impl Desk {
         let status = self.status();
         let observed = Observed {
             stored: Stored {
-                refs: stored_refs(NAME, &status),
+                refs: stored_refs(NAME, &status, self.unobserved_intent().as_ref()),
                 has_child_uids: true,
                 shutdown_started_at: status.shutdown_started_at.as_ref().map(|it| it.0),
                 initial_pods: status.initial_pods,
@@ -127,13 +131,14 @@ impl Desk {
     }
 
     pub(crate) fn compute(&self, desired: &DesiredStatus, outcome: &Outcome) -> ScheduledMachineStatus {
-        let previous = self.status();
+        let (previous, unobserved_intent) = (self.status(), self.unobserved_intent());
         let context = StatusContext {
             name: NAME,
             namespace: NAMESPACE,
             generation: self.object.metadata.generation,
             machine_version: MachineVersion::V1Beta2,
             previous: &previous,
+            unobserved_intent: unobserved_intent.as_ref(),
         };
         self.with_input(|input| compute(context, input, desired, outcome))
     }
@@ -142,27 +147,36 @@ impl Desk {
         self.with_input(|input| transitions(&self.status(), after, outcome, input))
     }
 
-    /// Reconciles once: stores the status where the plan says so, and at the end.
+    /// Reconciles once: stores status and intent where the plan says so, and the status at the end.
     pub(crate) fn reconcile(&mut self) -> Reconciled {
         let plan = self.plan();
-        let mut reconciled = Reconciled { written: Vec::new(), events: plan.events.clone(), plan };
-        let stored = reconciled.plan.steps.iter().filter_map(|step| match step {
-            Step::StoreStatus(status) => Some((**status).clone()),
-            _ => None,
-        });
+        let mut reconciled = Reconciled { written: Vec::new(), events: plan.events.clone(), plan: plan.clone() };
         let mut outcome = mem::take(&mut self.outcome);
-        if reconciled.plan.steps.contains(&Step::CreateChildren) && outcome.failure.is_none() {
+        if plan.steps.contains(&Step::CreateChildren) && outcome.failure.is_none() {
             outcome.machine.get_or_insert(CreatedMachine { uid: machine().uid, created_at: None });
         }
-        let last = (reconciled.plan.status.clone(), outcome);
-        let writes = stored.map(|status| (status, Outcome::default())).chain([last]).collect::<Vec<_>>();
-        for (desired, outcome) in writes {
-            let status = self.compute(&desired, &outcome);
-            reconciled.events.extend(self.events(&status, &outcome));
-            self.object.status = Some(status.clone());
-            reconciled.written.push(status);
+        for step in &plan.steps {
+            match step {
+                Step::StoreStatus(status) => self.write_status(&mut reconciled, status, &Outcome::default()),
+                Step::RecordIntent(refs) => self.record_intent(refs.clone()),
+                _ => {}
+            }
         }
+        self.write_status(&mut reconciled, &plan.status, &outcome);
         reconciled
+    }
+
+    fn write_status(&mut self, reconciled: &mut Reconciled, desired: &DesiredStatus, outcome: &Outcome) {
+        let status = self.compute(desired, outcome);
+        reconciled.events.extend(self.events(&status, outcome));
+        self.object.status = Some(status.clone());
+        reconciled.written.push(status);
+    }
+
+    pub(crate) fn record_intent(&mut self, refs: Refs) {
+        let annotation = Intent::next(&self.status(), refs).annotation();
+        let annotations = self.object.metadata.annotations.get_or_insert_default();
+        annotations.insert(keys::CHILDREN_ANNOTATION.to_owned(), annotation);
     }
 }
 

@@ -1,10 +1,13 @@
 //! What the status stores for later reconciles, by this process or another: times that are in the future, values that a user
 //! wrote, and that two processes report the same.
 
-use fivespot_api::{MachineFailure, Phase};
-use fivespot_planner::observed::{Absence, Child, Cluster, Cordon, Machine, MachineHealth, ManagedNode, Node, Pods};
-use fivespot_planner::plan::Step;
-use fivespot_planner::status::{Purpose, stored_refs};
+use fivespot_api::{MachineFailure, Phase, keys};
+use fivespot_planner::intent::stored_refs;
+use fivespot_planner::observed::{
+    Absence, Child, Cluster, Cordon, Machine, MachineHealth, ManagedNode, Node, Pods, ProviderChild, Refs,
+};
+use fivespot_planner::plan::{Action, Role, Step};
+use fivespot_planner::status::Purpose;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -254,7 +257,7 @@ fn forged_version_or_kind_makes_no_reference() {
             "bootstrapRef": reference("bootstrap", "bootstrap"),
             "infrastructureRef": reference("infrastructure", "infra"),
         });
-        stored_refs(NAME, &serde_json::from_value(status).unwrap())
+        stored_refs(NAME, &serde_json::from_value(status).unwrap(), None)
     };
     assert!(refs("v1beta1", "RemoteMachine").is_some());
     let long = "1".repeat(60_000);
@@ -268,4 +271,108 @@ fn forged_version_or_kind_makes_no_reference() {
     ] {
         assert_eq!(refs(version, kind), None, "{version:.60} {kind:.60}");
     }
+}
+
+fn recorded(desk: &Desk) -> Option<Refs> {
+    desk.plan().steps.into_iter().find_map(|step| match step {
+        Step::RecordIntent(refs) => Some(refs),
+        _ => None,
+    })
+}
+
+/// Edits the kind of the bootstrap object.
+fn edit_kind(desk: &mut Desk) {
+    desk.edit(|object| "OtherBoot".clone_into(&mut object.spec.bootstrap_spec.kind));
+}
+
+fn bootstrap_kind(desk: &Desk) -> Option<String> {
+    desk.status().bootstrap_ref.map(|it| it.kind)
+}
+
+fn provider_child() -> Child<ProviderChild> {
+    Child::Managed(ProviderChild { uid: "b1".to_owned(), deleting: false, adopted_by: None, fingerprint: None })
+}
+
+#[test]
+fn creation_records_the_intent_and_reports_no_phase_before() {
+    let mut desk = Desk::new();
+    let steps = desk.plan().steps;
+    assert!(matches!(steps[..], [Step::RecordIntent(_), Step::CreateChildren]), "{steps:?}");
+    let written = desk.reconcile().written;
+    assert_eq!(written.len(), 1);
+    assert_eq!((written[0].phase, written[0].observed_intent), (Some(Phase::Active), Some(1)));
+    assert_eq!(bootstrap_kind(&desk).as_deref(), Some("Boot"));
+}
+
+#[test]
+fn failed_creation_stores_the_refs_of_the_intent() {
+    let mut desk = Desk::new();
+    desk.fail(Purpose::Create, "cannot create Infra desk-01-infra: forbidden");
+    desk.reconcile();
+    assert_eq!((desk.status().phase, desk.status().observed_intent), (Some(Phase::Error), Some(1)));
+    assert_eq!(bootstrap_kind(&desk).as_deref(), Some("Boot"));
+    assert_eq!(desk.plan().steps, [Step::CreateChildren]);
+}
+
+#[test]
+fn kind_edited_after_a_crash_replaces_what_the_intent_names() {
+    let mut desk = Desk::new();
+    let intent = recorded(&desk).unwrap();
+    // The process ends after it has created the bootstrap object.
+    desk.record_intent(intent);
+    desk.observed.bootstrap = provider_child();
+    edit_kind(&mut desk);
+    let removal = desk.reconcile();
+    let delete = Step::Run(Action::DeleteProviderObject { role: Role::Bootstrap, uid: "b1".to_owned() });
+    assert!(removal.plan.steps.contains(&delete), "{:?}", removal.plan.steps);
+    assert_eq!((bootstrap_kind(&desk).as_deref(), desk.status().observed_intent), (Some("Boot"), Some(1)));
+
+    desk.observed.bootstrap = Child::Absent;
+    let intent = recorded(&desk).unwrap();
+    assert_eq!(intent.bootstrap.kind, "OtherBoot");
+    desk.reconcile();
+    assert_eq!((bootstrap_kind(&desk).as_deref(), desk.status().observed_intent), (Some("OtherBoot"), Some(2)));
+}
+
+#[test]
+fn intent_of_an_earlier_window_is_ignored() {
+    let mut desk = Desk::new();
+    desk.reconcile();
+    // The window closes, and the machine is removed.
+    desk.now = time(CLOSED);
+    desk.reconcile();
+    assert_eq!((desk.status().phase, bootstrap_kind(&desk)), (Some(Phase::Inactive), None));
+    // The next one opens with another kind, and the process ends before the status is written.
+    desk.now = time("2026-11-17T08:00:00Z");
+    edit_kind(&mut desk);
+    let intent = recorded(&desk).unwrap();
+    assert_eq!(intent.bootstrap.kind, "OtherBoot");
+    desk.record_intent(intent);
+    assert_eq!(desk.plan().steps, [Step::CreateChildren]);
+    desk.reconcile();
+    assert_eq!((bootstrap_kind(&desk).as_deref(), desk.status().observed_intent), (Some("OtherBoot"), Some(2)));
+}
+
+#[test]
+fn window_that_closes_after_a_crash_drops_the_intent() {
+    let mut desk = Desk::new();
+    let intent = recorded(&desk).unwrap();
+    desk.record_intent(intent);
+    desk.now = time(CLOSED);
+    reconcile_until_stable(&mut desk);
+    assert_eq!((desk.status().phase, desk.status().observed_intent), (Some(Phase::Inactive), Some(1)));
+    // Nothing that would have to be read is stored any more.
+    (desk.observed.machine, desk.observed.bootstrap) = (Child::Absent, Child::NotRead);
+    assert_eq!(desk.plan().steps, []);
+}
+
+#[test]
+fn forged_intent_does_not_replace_refs_of_the_status() {
+    let mut desk = Desk::new();
+    desk.reconcile();
+    desk.observed.machine = Child::Managed(running_machine());
+    let forged = "9 k0smotron.io/v1beta1/Forged k0smotron.io/v1beta1/Forged".to_owned();
+    desk.object.metadata.annotations.get_or_insert_default().insert(keys::CHILDREN_ANNOTATION.to_owned(), forged);
+    reconcile_until_stable(&mut desk);
+    assert_eq!((bootstrap_kind(&desk).as_deref(), desk.status().observed_intent), (Some("Boot"), Some(9)));
 }

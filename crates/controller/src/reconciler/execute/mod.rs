@@ -47,6 +47,7 @@ async fn execute_step(scope: &mut Scope<'_>, step: &Step) -> Result<(), Reconcil
     match step {
         Step::AddFinalizer => scope.add_finalizer().await,
         Step::RemoveFinalizer => scope.remove_finalizer().await,
+        Step::RecordIntent(refs) => scope.record_intent(refs).await,
         Step::StoreStatus(desired) => status::store(scope, desired).await,
         Step::DisableSchedule => scope.disable_schedule().await,
         Step::CreateChildren => scope.create_children().await,

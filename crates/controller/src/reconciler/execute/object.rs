@@ -1,6 +1,8 @@
 //! Writes to the ScheduledMachine other than its status. Each carries the `resourceVersion` that the decision was based on, so a later edit wins.
 
 use fivespot_api::keys;
+use fivespot_planner::intent::Intent;
+use fivespot_planner::observed::Refs;
 use kube::ResourceExt as _;
 use kube::api::Patch;
 use serde_json::{Value, json};
@@ -18,6 +20,19 @@ impl Scope<'_> {
         finalizers.push(keys::FINALIZER.to_owned());
         self.patch_object(json!({ "metadata": { "finalizers": finalizers } })).await?;
         debug!("Added finalizer");
+        Ok(())
+    }
+
+    pub(super) async fn record_intent(&mut self, refs: &Refs) -> Result<(), ReconcileError> {
+        let annotation = Intent::next(&self.object.status(), refs.clone()).annotation();
+        let mut metadata = json!({ "annotations": { keys::CHILDREN_ANNOTATION: annotation } });
+        if !self.observed.has_finalizer {
+            let mut finalizers = self.all_finalizers().await?;
+            finalizers.push(keys::FINALIZER.to_owned());
+            metadata["finalizers"] = json!(finalizers);
+        }
+        self.patch_object(json!({ "metadata": metadata })).await?;
+        debug!("Recorded the children to create");
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fivespot_api::keys;
 use fivespot_planner::children;
+use fivespot_planner::intent::stored_refs;
 use fivespot_planner::observed::{self, Absence, Child, Cluster, MachineHealth, Observed, Pods, Stored};
-use fivespot_planner::status::stored_refs;
 use fivespot_validation::validate::ValidSpec;
 use kube::{Api, ResourceExt as _};
 
@@ -45,7 +45,7 @@ pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<St
 pub(super) fn from_caches(context: &Context, key: &Key, object: &StoredObject, spec: Option<&ValidSpec>) -> Observed {
     let status = object.status();
     let uid = object.uid().unwrap_or_default();
-    let refs = stored_refs(&key.name, &status);
+    let refs = stored_refs(&key.name, &status, object.unobserved_intent.as_deref());
     let has_child_uids = [&status.bootstrap_ref, &status.infrastructure_ref]
         .iter()
         .all(|reference| reference.as_ref().is_some_and(|reference| reference.uid.is_some()));

@@ -20,7 +20,7 @@ impl Servers {
 
 impl World {
     fn check_refs_are_stored(&mut self) {
-        if !self.object.is_some_and(|it| it.finalizer && it.refs) {
+        if !self.object.is_some_and(|it| it.finalizer && it.has_refs()) {
             self.violate(Invariant::RefsAreStoredBeforeCreation);
         }
     }

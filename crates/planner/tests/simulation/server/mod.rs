@@ -36,6 +36,7 @@ impl World {
         match request {
             Request::AddFinalizer => self.add_finalizer(reconcile),
             Request::RemoveFinalizer => self.remove_finalizer(reconcile),
+            Request::RecordIntent => self.record_intent(reconcile),
             Request::DisableSchedule => self.disable_schedule(reconcile),
             Request::WriteStatus { status, child_uids } => self.write_status(reconcile, status, *child_uids),
             Request::WriteFailure => self.write_failure(reconcile),

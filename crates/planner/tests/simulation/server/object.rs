@@ -6,7 +6,7 @@ use fivespot_planner::plan::DesiredStatus;
 use super::super::fixtures::refs;
 use super::super::invariants::Invariant;
 use super::super::reconcile::Reconcile;
-use super::super::state::{Failure, Object, Reclaim, World};
+use super::super::state::{Failure, IntentState, Object, Reclaim, World};
 use super::super::time::Seconds;
 use super::Response;
 
@@ -26,6 +26,7 @@ impl Object {
         };
         assert!(status.refs.as_ref().is_none_or(|it| *it == refs()), "{:?}", status.refs);
         Object {
+            intent: self.intent.observed(),
             phase: Some(status.phase),
             refs: status.refs.is_some(),
             child_uids: status.refs.is_some() && child_uids,
@@ -62,11 +63,12 @@ impl World {
         response
     }
 
-    /// A reclaim in progress continues whatever fails meanwhile.
+    /// What is stored stays, and a reclaim in progress continues whatever fails meanwhile.
     pub(super) fn write_failure(&mut self, reconcile: &Reconcile) -> Response {
         self.write(reconcile, |object| {
             let phase = if object.reclaim_in_progress() { Phase::EmergencyRemove } else { Phase::Error };
             object.phase = Some(phase);
+            (object.refs, object.intent) = (object.has_refs(), object.intent.observed());
         })
     }
 
@@ -76,6 +78,13 @@ impl World {
             return Response::Conflict;
         }
         self.write(reconcile, |object| object.finalizer = true)
+    }
+
+    pub(super) fn record_intent(&mut self, reconcile: &Reconcile) -> Response {
+        if self.object.is_some_and(|it| it.requested.deleted && !it.finalizer) {
+            return Response::Conflict;
+        }
+        self.write(reconcile, |object| (object.finalizer, object.intent) = (true, IntentState::Unobserved))
     }
 
     pub(super) fn remove_finalizer(&mut self, reconcile: &Reconcile) -> Response {
