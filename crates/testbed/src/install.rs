@@ -21,7 +21,7 @@ pub(crate) fn repo_path(path: &str) -> PathBuf {
 }
 
 impl ControlPlane {
-    /// Installs everything that is shipped except the controller's Deployment.
+    /// Installs everything that is shipped except the controller's StatefulSet.
     pub async fn install_without_controller(&self) -> Result<(), StartError> {
         for path in CONTROLLER_PREREQUISITES {
             self.apply(&repo_path(path)).await?;

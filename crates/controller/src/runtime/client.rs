@@ -168,10 +168,11 @@ fn code(status: StatusCode) -> String {
 }
 
 /// The resources that requests are counted by, with their subresources.
-const RESOURCES: [&str; 10] = [
+const RESOURCES: [&str; 11] = [
     "clusters",
     "configmaps",
     "events",
+    "leases",
     "machines",
     "nodes",
     "pods",

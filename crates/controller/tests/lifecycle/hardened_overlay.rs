@@ -3,7 +3,7 @@
 
 use fivespot_api::Phase;
 use fivespot_testbed::{Access, ControlPlaneOptions, TestNamespace, Testbed};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::Api;
 use kube::api::PostParams;
@@ -22,10 +22,10 @@ async fn install(testbed: &Testbed) -> Access {
     testbed.control_plane().service_account("5spot-system", "5spot-controller").await.unwrap()
 }
 
-/// The arguments of the controller in the overlay's Deployment.
+/// The arguments of the controller in the overlay's StatefulSet.
 async fn controller_args(testbed: &Testbed) -> Vec<String> {
-    let deployments: Api<Deployment> = Api::namespaced(testbed.client(), "5spot-system");
-    let pod = deployments.get("5spot-controller").await.unwrap().spec.unwrap().template.spec.unwrap();
+    let stateful_sets: Api<StatefulSet> = Api::namespaced(testbed.client(), "5spot-system");
+    let pod = stateful_sets.get("5spot-controller").await.unwrap().spec.unwrap().template.spec.unwrap();
     pod.containers.into_iter().next().unwrap().args.unwrap()
 }
 

@@ -121,7 +121,7 @@ fn hardened_values_match_the_hardened_overlay() {
     }
 }
 
-const DEPLOYMENT: &str = "Deployment 5spot-system/5spot-controller";
+const CONTROLLER: &str = "StatefulSet 5spot-system/5spot-controller";
 
 /// The effect of `--set <value><set>`: the field `pointer` of `object` changes to `expected`. Null: the field does not exist.
 struct Effect {
@@ -141,7 +141,7 @@ impl Effect {
 
     /// On the controller's pod.
     fn on_pod((value, set, pointer, expected): (&'static str, &'static str, &str, Value)) -> Self {
-        Effect { value, set, object: DEPLOYMENT, pointer: format!("/spec/template/spec{pointer}"), expected }
+        Effect { value, set, object: CONTROLLER, pointer: format!("/spec/template/spec{pointer}"), expected }
     }
 
     fn actual<'a>(&self, objects: &'a Objects) -> &'a Value {
@@ -164,11 +164,12 @@ fn controller_effects() -> impl Iterator<Item = Effect> {
         ("controller.imagePullSecrets", "[0].name=key", "/imagePullSecrets/0/name", json!("key")),
         ("controller.namespace", "=team-a", "/containers/0/args", json!(["--namespace=team-a"])),
         ("controller.requireKubeconfig", "=true", "/containers/0/args", json!(["--require-kubeconfig"])),
+        ("controller.leaseDuration", "=30s", "/containers/0/args", json!(["--lease-duration=30s"])),
         ("controller.maxConcurrentWrites", "=4", "/containers/0/args", json!(["--max-concurrent-writes=4"])),
-        ("controller.logFormat", "=text", "/containers/0/env/2/value", json!("text")),
-        ("controller.ports.metrics", "=9090", "/containers/0/env/0/value", json!("9090")),
+        ("controller.logFormat", "=text", "/containers/0/env/6/value", json!("text")),
+        ("controller.ports.metrics", "=9090", "/containers/0/env/4/value", json!("9090")),
         ("controller.ports.metrics", "=9090", "/containers/0/ports/0/containerPort", json!(9090)),
-        ("controller.ports.health", "=9091", "/containers/0/env/1/value", json!("9091")),
+        ("controller.ports.health", "=9091", "/containers/0/env/5/value", json!("9091")),
         ("controller.ports.health", "=9091", "/containers/0/ports/1/containerPort", json!(9091)),
         ("controller.resources.requests.cpu", "=1", "/containers/0/resources/requests/cpu", json!(1)),
         ("controller.resources.requests.memory", "=1Gi", "/containers/0/resources/requests/memory", json!("1Gi")),
@@ -257,7 +258,7 @@ fn other_effects() -> impl Iterator<Item = Effect> {
             "/spec/matchResources",
             json!({ "namespaceSelector": { "matchLabels": { "managed": "yes" } } }),
         ),
-        ("controller.enabled", "=false", DEPLOYMENT, "", Value::Null),
+        ("controller.enabled", "=false", CONTROLLER, "", Value::Null),
         ("controller.enabled", "=false", crd, "", Value::Null),
         ("controller.enabled", "=false", policy, "", Value::Null),
         ("controller.requireKubeconfig", "=true", "ClusterRole /5spot-management-nodes", "", Value::Null),
@@ -304,8 +305,10 @@ fn other_effects() -> impl Iterator<Item = Effect> {
             "/spec/egress/0/ports",
             json!([{ "port": 5353, "protocol": "UDP" }, { "port": 5353, "protocol": "TCP" }]),
         ),
-        ("controller.podLabels", ".team=a", DEPLOYMENT, "/spec/template/metadata/labels/team", json!("a")),
-        ("controller.podAnnotations", ".team=a", DEPLOYMENT, "/spec/template/metadata/annotations/team", json!("a")),
+        ("controller.replicas", "=3", CONTROLLER, "/spec/replicas", json!(3)),
+        ("controller.replicas", "=3", CONTROLLER, "/spec/template/spec/containers/0/env/1/value", json!("3")),
+        ("controller.podLabels", ".team=a", CONTROLLER, "/spec/template/metadata/labels/team", json!("a")),
+        ("controller.podAnnotations", ".team=a", CONTROLLER, "/spec/template/metadata/annotations/team", json!("a")),
         (
             "nodeAgent.enabled",
             "=true",

@@ -5,7 +5,7 @@ use fivespot_e2e::TIMEOUT;
 use fivespot_testbed::kwok::Kwok;
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{ControlPlane, ControlPlaneOptions};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{EvictParams, ListParams, PostParams};
@@ -40,7 +40,7 @@ async fn pods(client: &Client) -> Vec<Pod> {
     pods
 }
 
-/// The PodDisruptionBudget allows the eviction of the only pod, and the Deployment replaces it.
+/// The PodDisruptionBudget allows the eviction of a pod, and the StatefulSet replaces it.
 async fn assert_evictable(client: &Client) {
     let before = pods(client).await.pop().unwrap();
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
@@ -108,7 +108,7 @@ async fn with_kubectl() {
     assert!(!remaining.contains("clusterrolebinding.rbac.authorization.k8s.io/5spot-workload-access"), "{remaining}");
     monitoring::install_operator_crds(&plane).await;
     shell.run_section("Monitoring");
-    shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
+    shell.run("kubectl -n 5spot-system rollout status statefulset/5spot-controller");
     let monitors =
         shell.run("kubectl -n 5spot-system get servicemonitors,prometheusrules -l release=prometheus -o name");
     assert_eq!(monitors.lines().count(), 2, "{monitors}");
@@ -135,7 +135,7 @@ async fn with_helm() {
     let (shell, client) = (Shell::new(&plane), plane.client());
     let printed = shell.run_section("With Helm");
     assert!(printed[0].contains("is installed in namespace 5spot-system"), "{printed:?}");
-    shell.run("kubectl -n 5spot-system rollout status deployment/5spot-controller");
+    shell.run("kubectl -n 5spot-system rollout status statefulset/5spot-controller");
     assert_evictable(&client).await;
 
     // The release notes print the command that changes the label.
@@ -145,8 +145,8 @@ async fn with_helm() {
 
     shell.run("helm uninstall 5-spot -n 5spot-system --wait");
     assert_eq!(crd_deleting(&client).await, Some(false), "the CRD and all objects are kept");
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-    assert!(deployments.get_opt("5spot-controller").await.unwrap().is_none());
+    let stateful_sets: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
+    assert!(stateful_sets.get_opt("5spot-controller").await.unwrap().is_none());
 
     // The same release adopts the CRD again; another release only after the ownership is transferred.
     shell.run("helm install 5-spot charts/5-spot -n 5spot-system");

@@ -66,10 +66,10 @@ fn no_wildcards_and_secrets_only_get_in_a_separate_role() {
 fn selectors_and_ports_match_the_pod() {
     let objects = kustomize("deploy/controller");
     let of = |key: &str| &objects[key];
-    let pod = &of("Deployment 5spot-system/5spot-controller")["spec"]["template"];
+    let pod = &of("StatefulSet 5spot-system/5spot-controller")["spec"]["template"];
     let labels = pod["metadata"]["labels"].as_object().unwrap();
     let selectors = [
-        &of("Deployment 5spot-system/5spot-controller")["spec"]["selector"]["matchLabels"],
+        &of("StatefulSet 5spot-system/5spot-controller")["spec"]["selector"]["matchLabels"],
         &of("Service 5spot-system/fivespot-controller-metrics")["spec"]["selector"],
         &of("PodDisruptionBudget 5spot-system/5spot-controller")["spec"]["selector"]["matchLabels"],
         &of("NetworkPolicy 5spot-system/5spot-controller")["spec"]["podSelector"]["matchLabels"],
@@ -178,7 +178,7 @@ fn agent_alert_selects_the_daemon_set() {
 #[test]
 fn image_tags_match_the_crate_version() {
     for (directory, object) in
-        [("deploy/controller", "Deployment 5spot-system/5spot-controller"), ("deploy/node-agent", AGENT)]
+        [("deploy/controller", "StatefulSet 5spot-system/5spot-controller"), ("deploy/node-agent", AGENT)]
     {
         let image = &kustomize(directory)[object]["spec"]["template"]["spec"]["containers"][0]["image"];
         assert!(image.as_str().unwrap().ends_with(&format!(":{}", env!("CARGO_PKG_VERSION"))), "{image}");

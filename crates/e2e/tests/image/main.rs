@@ -35,7 +35,7 @@ fn stage(name: &str) -> String {
 #[test]
 fn users_match_the_manifests() {
     for (name, manifest) in
-        [("controller", "deploy/controller/deployment.yaml"), ("agent", "deploy/node-agent/daemonset.yaml")]
+        [("controller", "deploy/controller/statefulset.yaml"), ("agent", "deploy/node-agent/daemonset.yaml")]
     {
         let manifest = read_repo_file(manifest);
         let user = stage(name).lines().find_map(|it| it.strip_prefix("USER ").map(str::to_owned)).unwrap();
