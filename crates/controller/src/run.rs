@@ -67,14 +67,15 @@ async fn run_controller(
     let kube_config = kube::Config::infer().await.map_err(|error| {
         Failure::bad_input(format!("no cluster to connect to: {}; set KUBECONFIG or run in a cluster", chain(&error)))
     })?;
-    let client = client(kube_config, metrics).map_err(|error| Failure::failed("cannot create a client", &error))?;
+    let max_writes = usize::from(config.max_concurrent_writes);
+    let writes = WritePermits::new(max_writes);
+    let client =
+        client(kube_config, metrics, &writes).map_err(|error| Failure::failed("cannot create a client", &error))?;
     let Some(served) = wait_for_cluster_api(&client, health, &shutdown).await else { return Ok(()) };
     info!(version = served.version.as_str(), "Found Cluster API");
 
-    let max_writes = usize::from(config.max_concurrent_writes);
     let total = max_writes * RECONCILES_PER_WRITE;
     let queue = Arc::new(WorkQueue::new(Widths { total, lane: total, namespace: total * LANES_PER_NAMESPACE }));
-    let writes = WritePermits::new(max_writes);
     let events = EventPublisher::start(client.clone(), hostname(), Arc::clone(&writes));
     let workload_clusters = WorkloadClusters::new(ConnectionDeps {
         management: client.clone(),

@@ -156,6 +156,10 @@ async fn try_reconcile<'a>(
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
         return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));
     }
+    // An event, or another step that is due, does not end the time that the API server requested.
+    if let Some(after) = context.postponed_for(key) {
+        return Ok(Requeue::After(after.min(MAX_REQUEUE)));
+    }
     // Every write except the status, then one status patch, none if equal, and events.
     execute::execute(scope, &plan.steps).await?;
     let postponed = status::report(scope, plan, retry).await?;
@@ -181,6 +185,9 @@ async fn decide_with_reads(scope: &mut Scope<'_>) -> Result<Plan, ReconcileError
 /// Reports a failure that needs attention, and decides when to retry.
 async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attempt: &mut Attempt<'_>) -> Requeue {
     context.metrics.record_error(error.metric_label());
+    if let Some(after) = error.retry_after() {
+        context.postpone(key, after);
+    }
     let Some(class) = error.class() else { return Requeue::After(MAX_REQUEUE) };
     let Attempt { retry, scope, plan } = attempt;
     let Some(scope) = scope else {

@@ -1,5 +1,7 @@
-//! Clients of API servers that notice a dead connection, list again after etcd was restored, and count their requests.
+//! Clients of API servers that notice a dead connection, list again after etcd was restored, wait while the server is
+//! overloaded, and count their requests.
 
+mod overload;
 mod resume_check;
 
 use std::pin::Pin;
@@ -17,9 +19,12 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
+use self::overload::OverloadLayer;
+pub(crate) use self::overload::Paused;
 use self::resume_check::ResumeCheckLayer;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::object_limits::ObjectLimits;
+use crate::runtime::permits::WritePermits;
 use crate::runtime::resolver::Resolver;
 use crate::runtime::response_limits::{ResponseLimits, is_watch};
 
@@ -37,11 +42,18 @@ const READ_TIMEOUT: Duration = Duration::from_secs(310);
 /// What is buffered of a connection, and so the longest header. The servers of workload clusters belong to tenants.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// Creates a client. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an eviction, and the reconciler
-/// decides when to retry.
-pub(crate) fn client(config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
+/// Creates a client of the management cluster. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an
+/// eviction, and the reconciler decides when to retry. While the API server is overloaded, writes and requests wait.
+pub(crate) fn client(
+    config: Config,
+    metrics: &Arc<Metrics>,
+    writes: &Arc<WritePermits>,
+) -> Result<Client, kube::Error> {
     let namespace = config.default_namespace.clone();
-    let layers = ServiceBuilder::new().layer(ResumeCheckLayer::default()).layer(ObjectLimits::new());
+    let layers = ServiceBuilder::new()
+        .layer(ResumeCheckLayer::default())
+        .layer(ObjectLimits::new())
+        .layer(OverloadLayer::new(writes));
     let service = layers.service(service(config, metrics, Resolver::of_management_cluster())?);
     Ok(ClientBuilder::new(service, namespace).build())
 }
