@@ -35,6 +35,9 @@ pub const APPLIED_TAINTS_ANNOTATION: &str = "5spot.finos.org/applied-taints";
 /// Node annotation: the controller cordoned the Node, and may therefore uncordon it.
 pub const CORDONED_BY_ANNOTATION: &str = "5spot.finos.org/cordoned-by";
 
+/// Annotation of every event: the reconcile that published it. The log lines of that reconcile have the same id.
+pub const RECONCILE_ID_ANNOTATION: &str = "5spot.finos.org/reconcile-id";
+
 /// Field manager of every write of the controller.
 pub const FIELD_MANAGER: &str = "5spot-controller";
 

@@ -27,7 +27,7 @@ use crate::runtime::permits::{Urgency, WritePermits};
 use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::watches::NotServed;
 use crate::runtime::workqueue::{Key, Placement, Widths, WorkQueue};
-use crate::telemetry;
+use crate::telemetry::{self, traces::Traces};
 
 /// Reconciles per write permit that are not waiting for a workload cluster. When a window opens for many objects, their writes interleave: all Machines are created
 /// before the last statuses are written and before Cluster API is busy with the first of them.
@@ -44,9 +44,10 @@ const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs the controller until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
-    telemetry::init(config.log_format)?;
-    panics::install_hook();
     let metrics = Arc::new(Metrics::new());
+    let traces = Traces::from_env(&metrics)?;
+    let log_filter = telemetry::init(config.log_format, &traces)?;
+    panics::install_hook();
     let health = Arc::new(Health::new(Arc::clone(&metrics)));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -54,8 +55,11 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         .map_err(|error| Failure::failed("cannot start the async runtime", &error))?;
     // Signals are handled before the ports are open, so that a supervisor that sees them can stop the process.
     let shutdown = runtime.block_on(async { shutdown_on_signal() })?;
-    health::serve((config.health_port, config.metrics_port), &health, &metrics)?;
-    runtime.block_on(run_controller(config, &health, &metrics, shutdown))
+    health::serve((config.health_port, config.metrics_port), &health, &metrics, log_filter)?;
+    let exporter = runtime.block_on(async { traces.start() });
+    let result = runtime.block_on(run_controller(config, &health, &metrics, shutdown));
+    runtime.block_on(exporter.flush());
+    result
 }
 
 async fn run_controller(
@@ -139,7 +143,7 @@ async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
     let is_urgent = urgency == Urgency::Urgent;
     let _running = context.workload_clusters.start_reconcile(key, urgency);
     let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
-    let (requeue, result) = Box::pin(reconciler::reconcile(context, key)).await;
+    let (requeue, result) = reconciler::reconcile(context, key).await;
     let object = context.objects.get(&key.namespace, &key.name);
     let phase = object.as_ref().and_then(|object| object.phase());
     context.metrics.record_reconcile(phase, result, started.elapsed());

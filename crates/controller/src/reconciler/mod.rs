@@ -24,14 +24,16 @@ use fivespot_planner::retry::{FailureClass, MAX_FORCE_REMOVAL_BACKOFF, RetryDeci
 use fivespot_planner::status::Outcome;
 use fivespot_validation::validate::{SpecErrors, ValidSpec};
 use jiff::Timestamp;
-use tracing::{debug, field, warn};
+use tracing::{Instrument as _, Span, debug, error_span, field, warn};
 
 pub(crate) use context::{Context, ContextDeps};
 pub(crate) use error::ReconcileError;
 
 use crate::object::StoredObject;
 use crate::runtime::permits::Urgency;
+use crate::runtime::reconcile_id::ReconcileId;
 use crate::runtime::workqueue::Key;
+use crate::telemetry::traces::record_trace_id;
 
 /// Limit of a requeue, so that a stepped clock or a suspended host is noticed.
 const MAX_REQUEUE: Duration = Duration::from_mins(1);
@@ -55,6 +57,7 @@ impl Requeue {
 struct Scope<'a> {
     context: &'a Context,
     key: &'a Key,
+    id: ReconcileId,
     /// The object that the decision is made from, or the result of the last write to it in this reconcile. Every write to it
     /// carries its `resourceVersion`, so a concurrent edit wins.
     object: StoredObject,
@@ -93,20 +96,36 @@ impl Scope<'_> {
 
 /// How far a reconcile got; [`handle_error`] reports and retries with this.
 struct Attempt<'a> {
+    id: ReconcileId,
     retry: RetryState,
     scope: Option<Scope<'a>>,
     plan: Option<Plan>,
 }
 
 /// Reconciles one object and handles the failure, if there is one. Returns the value of the metric's label `result` too.
-#[tracing::instrument(
-    name = "reconcile",
-    level = "error",
-    skip_all,
-    fields(scheduledmachine = %key, reconcile = %format_args!("{:08x}", fastrand::u32(..)), generation = field::Empty)
-)]
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> (Requeue, &'static str) {
-    let mut attempt = Attempt { retry: context.take_retry_state(key), scope: None, plan: None };
+    let id = ReconcileId::random();
+    let span = error_span!(
+        "reconcile",
+        scheduledmachine = %key,
+        reconcile = %id,
+        generation = field::Empty,
+        result = field::Empty,
+        trace_id = field::Empty,
+    );
+    record_trace_id(&span);
+    async {
+        // Boxed, because it is large.
+        let (requeue, result) = Box::pin(reconcile_in_span(context, key, id)).await;
+        Span::current().record("result", result);
+        (requeue, result)
+    }
+    .instrument(span)
+    .await
+}
+
+async fn reconcile_in_span(context: &Context, key: &Key, id: ReconcileId) -> (Requeue, &'static str) {
+    let mut attempt = Attempt { id, retry: context.take_retry_state(key), scope: None, plan: None };
     let (requeue, result) = match try_reconcile(context, key, &mut attempt).await {
         Ok(Requeue::Never) => return (Requeue::Never, "gone"),
         Ok(requeue) => (requeue, "done"),
@@ -127,8 +146,8 @@ async fn try_reconcile<'a>(
         context.forget(key);
         return Ok(Requeue::Never);
     };
-    tracing::Span::current().record("generation", object.metadata.generation);
-    let Attempt { retry, scope, plan } = attempt;
+    Span::current().record("generation", object.metadata.generation);
+    let Attempt { id, retry, scope, plan } = attempt;
     let now = Timestamp::now();
     let spec = object.validate(&key.namespace);
     context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
@@ -137,6 +156,7 @@ async fn try_reconcile<'a>(
     let scope = scope.insert(Scope {
         context,
         key,
+        id: *id,
         requested: object.requested(),
         object: StoredObject::clone(&object),
         inline_specs: None,
@@ -189,7 +209,7 @@ async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attem
         context.postpone(key, after);
     }
     let Some(class) = error.class() else { return Requeue::After(MAX_REQUEUE) };
-    let Attempt { retry, scope, plan } = attempt;
+    let Attempt { retry, scope, plan, .. } = attempt;
     let Some(scope) = scope else {
         // The object could not be read, so its status cannot be written either. Whatever the cause, the read is retried soon.
         let now = Timestamp::now();

@@ -18,6 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tracing::Instrument as _;
 
 use self::overload::OverloadLayer;
 pub(crate) use self::overload::Paused;
@@ -27,6 +28,7 @@ use crate::runtime::object_limits::ObjectLimits;
 use crate::runtime::permits::WritePermits;
 use crate::runtime::resolver::Resolver;
 use crate::runtime::response_limits::{ResponseLimits, is_watch};
+use crate::telemetry::traces::request_span;
 
 /// A connection on which nothing arrives is probed after this long, and is closed after three probes without a reply. A
 /// quiet watch sends nothing by itself, so that without probes its dead connection looks like one without events.
@@ -151,10 +153,12 @@ where
         let metrics = Arc::clone(&self.metrics);
         let verb = verb(request.method(), request.uri().query());
         let resource = resource(request.uri().path());
-        let response = self.inner.call(request);
+        let span = request_span(verb, resource);
+        let response = self.inner.call(request).instrument(span.clone());
         Box::pin(async move {
             let response = response.await;
             let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| code(it.status()));
+            span.record("code", &code);
             tracing::debug!(verb, resource, code, "Sent request");
             metrics.record_request(verb, resource, code);
             response

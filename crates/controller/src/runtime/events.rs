@@ -11,6 +11,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fivespot_api::keys;
 use fivespot_planner::children::label_value;
 use fivespot_planner::events::{Event, EventType};
 use fivespot_planner::retry::FailureClass;
@@ -27,6 +28,7 @@ use self::publishing::{MAX_ATTEMPTS, Publishing};
 use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::permits::WritePermits;
 use crate::runtime::rate_limit::OncePer;
+use crate::runtime::reconcile_id::ReconcileId;
 use crate::runtime::request::{Operation, send};
 use crate::runtime::workqueue::Key;
 
@@ -94,11 +96,20 @@ impl EventPublisher {
     }
 
     /// Queues an event about an object; `at` is the time of the transition that it reports.
-    pub(crate) fn publish(&self, object: &impl Resource<DynamicType = ()>, event: &Event, at: Timestamp) {
+    pub(crate) fn publish(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        event: &Event,
+        at: Timestamp,
+        reconcile: ReconcileId,
+    ) {
         let namespace = object.namespace().unwrap_or_default();
+        let mut kube_event = self.kube_event(object, event, at);
+        let annotation = (keys::RECONCILE_ID_ANNOTATION.to_owned(), reconcile.to_string());
+        kube_event.metadata.annotations = Some([annotation].into());
         let queued = QueuedEvent {
             namespace: namespace.clone(),
-            event: Box::new(self.kube_event(object, event, at)),
+            event: Box::new(kube_event),
             attempts: 0,
             _pending: self.pending.token(),
         };

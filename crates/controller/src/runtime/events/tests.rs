@@ -27,7 +27,7 @@ fn publish(publisher: &EventPublisher, namespace: &str, name: &str) {
     let mut object = ScheduledMachine::new(name, serde_json::from_value(spec).unwrap());
     object.metadata.namespace = Some(namespace.to_owned());
     let event = Event::new(Reason::MachineCreated, "Created Machine desk-01-machine");
-    publisher.publish(&object, &event, Timestamp::UNIX_EPOCH);
+    publisher.publish(&object, &event, Timestamp::UNIX_EPOCH, ReconcileId::random());
 }
 
 fn publish_many(publisher: &EventPublisher, namespace: &str, count: usize) {
