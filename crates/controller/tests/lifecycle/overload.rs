@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
 use crate::fixtures::{
-    CONTROLLER_USER, Controller, namespace_with_cluster, never, scheduled_machine, setup, testbed, wait_for,
+    CONTROLLER_USER, Controller, namespace_with_cluster, never, scheduled_machine, testbed, wait_for,
 };
 
 const RETRY_AFTER: u32 = 8;
@@ -64,13 +64,18 @@ async fn no_object_is_written_before_the_time_that_the_api_server_requests() {
     ns.close().await;
 }
 
-/// Makes API priority and fairness reject every write of the controller in a namespace.
-async fn reject_writes(ns: &TestNamespace) {
+/// Makes API priority and fairness execute the controller's writes in a namespace one by one, and reject those in between.
+async fn limit_writes(ns: &TestNamespace) {
     let level: PriorityLevelConfiguration = serde_json::from_value(json!({
         "metadata": { "name": ns.name },
         "spec": {
             "type": "Limited",
-            "limited": { "nominalConcurrencyShares": 0, "lendablePercent": 0, "limitResponse": { "type": "Reject" } },
+            "limited": {
+                "nominalConcurrencyShares": 0,
+                "lendablePercent": 0,
+                "borrowingLimitPercent": 0,
+                "limitResponse": { "type": "Reject" },
+            },
         },
     }))
     .unwrap();
@@ -78,7 +83,7 @@ async fn reject_writes(ns: &TestNamespace) {
         "metadata": { "name": ns.name },
         "spec": {
             "priorityLevelConfiguration": { "name": ns.name },
-            "matchingPrecedence": 1,
+            "matchingPrecedence": 2,
             "rules": [{
                 "subjects": [{
                     "kind": "ServiceAccount",
@@ -97,9 +102,11 @@ async fn reject_writes(ns: &TestNamespace) {
     let params = PostParams::default();
     Api::<PriorityLevelConfiguration>::all(ns.client.clone()).create(&params, &level).await.unwrap();
     Api::<FlowSchema>::all(ns.client.clone()).create(&params, &schema).await.unwrap();
+    // There is no sign of when the API server applies it.
+    tokio::time::sleep(Duration::from_secs(3)).await;
 }
 
-async fn accept_writes(ns: &TestNamespace) {
+async fn remove_limit(ns: &TestNamespace) {
     let params = DeleteParams::default();
     Api::<FlowSchema>::all(ns.client.clone()).delete(&ns.name, &params).await.unwrap();
     Api::<PriorityLevelConfiguration>::all(ns.client.clone()).delete(&ns.name, &params).await.unwrap();
@@ -107,44 +114,29 @@ async fn accept_writes(ns: &TestNamespace) {
 
 #[tokio::test]
 async fn api_priority_and_fairness_is_obeyed_and_every_object_written_later() {
-    const MACHINES: usize = 20;
-    const REJECTIONS: usize = 30;
+    const MACHINES: usize = 15;
     let testbed = testbed().await;
-    let (ns, controller) = setup("fairness").await;
-    controller.wait_until_ready().await;
-    reject_writes(&ns).await;
-    let rejected = || testbed.audit().entries().by(CONTROLLER_USER).in_namespace(&ns.name).filter(|it| it.code == 429);
-    // The API server needs a moment to apply the configuration.
-    let mut probes = 0;
-    wait_for("writes are rejected", async || {
-        probes += 1;
-        scheduled_machine(&ns, &format!("probe-{probes}")).schedule(never()).create().await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if rejected().is_empty() { Err("no write is rejected") } else { Ok(()) }
-    })
-    .await;
+    let ns = namespace_with_cluster("fairness").await;
+    limit_writes(&ns).await;
     let mut machines = Vec::new();
     for number in 0..MACHINES {
         machines.push(scheduled_machine(&ns, &format!("desk-{number}")).schedule(never()).create().await);
     }
-    wait_for("many writes are rejected", async || {
-        let count = rejected().len();
-        if count >= REJECTIONS { Ok(()) } else { Err(count) }
-    })
-    .await;
-    accept_writes(&ns).await;
+    let controller = Controller::start(testbed, &ns).await;
     for sm in &machines {
         sm.wait_for_phase(Phase::Inactive).await;
     }
     testbed.audit().caught_up(&ns.client).await;
-    // A rejection requests to wait for at least a second. Writes that were in flight with it come soon after it.
     let writes = testbed.audit().entries().by(CONTROLLER_USER).in_namespace(&ns.name).writes();
-    let rejections = rejected().0;
+    let rejections = writes.clone().filter(|it| it.code == 429).0;
+    assert!(!rejections.is_empty(), "the API server rejected no write");
+    // A rejection requests to wait for at least a second. Writes that were in flight with it come soon after it.
     let early = writes.filter(|write| {
         let after = |rejection: &AuditEntry| write.received.duration_since(rejection.at);
         let pause = SignedDuration::from_millis(500)..SignedDuration::from_secs(1);
         rejections.iter().any(|rejection| pause.contains(&after(rejection)))
     });
     assert!(early.is_empty(), "{early:#?}\n{}", controller.log());
+    remove_limit(&ns).await;
     ns.close().await;
 }
