@@ -64,6 +64,38 @@ async fn no_object_is_written_before_the_time_that_the_api_server_requests() {
     ns.close().await;
 }
 
+#[tokio::test]
+async fn webhook_that_requests_to_wait_postpones_only_its_object() {
+    let testbed = testbed().await;
+    let ns = namespace_with_cluster("webhook-429").await;
+    let proxy = FaultProxy::start(testbed.control_plane()).unwrap();
+    let access = testbed.control_plane().service_account("5spot-system", "5spot-controller").await.unwrap();
+    let controller = Controller::start_as(testbed, &access.through(&proxy), &["--namespace", &ns.name]);
+    let [first, other] = ["first", "other"].map(|name| scheduled_machine(&ns, name).schedule(never()).disabled());
+    let (first, other) = (first.create().await, other.create().await);
+    first.wait_for_phase(Phase::Disabled).await;
+    other.wait_for_phase(Phase::Disabled).await;
+
+    let (mark, start) = (testbed.audit().mark(), Timestamp::now());
+    proxy.reject_next_as_webhook(StatusCode::TOO_MANY_REQUESTS, RETRY_AFTER);
+    let rejected = || proxy.writes().iter().any(|write| write.status == StatusCode::TOO_MANY_REQUESTS);
+    first.set_kill_switch(true).await;
+    wait_for("a write is rejected", async || rejected()).await;
+    other.set_kill_switch(true).await;
+    other.wait_for_phase(Phase::Terminated).await;
+    let is_terminated = first.status().await.phase == Some(Phase::Terminated);
+    // An edit triggers a reconcile, which does not write either.
+    first.patch(&json!({ "spec": { "priority": 7 } })).await;
+    first.wait_for_phase(Phase::Terminated).await;
+    assert!(!is_terminated, "the other object waited too: {}", controller.log());
+    testbed.audit().caught_up(&ns.client).await;
+    let writes = testbed.audit().since(mark).by(CONTROLLER_USER).in_namespace(&ns.name).writes();
+    let accepted = start + SignedDuration::from_secs(RETRY_AFTER.into());
+    let early = writes.filter(|it| it.name == first.name && it.received < accepted);
+    assert!(early.is_empty(), "{early:#?}\n{}", controller.log());
+    ns.close().await;
+}
+
 /// Makes API priority and fairness execute the controller's writes in a namespace one by one, and reject those in between.
 async fn limit_writes(ns: &TestNamespace) {
     let level: PriorityLevelConfiguration = serde_json::from_value(json!({

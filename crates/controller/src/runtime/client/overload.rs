@@ -97,12 +97,14 @@ where
 
 impl Shared {
     async fn wait(&self) -> Result<(), Paused> {
-        let Some(until) = self.writes.paused_until() else { return Ok(()) };
-        let retry_after = until.saturating_duration_since(Instant::now());
-        if retry_after > MAX_WAIT {
-            return Err(Paused { retry_after });
+        let latest = Instant::now() + MAX_WAIT;
+        // Other responses may extend the pause.
+        while let Some(until) = self.writes.paused_until() {
+            if until > latest {
+                return Err(Paused { retry_after: until.saturating_duration_since(Instant::now()) });
+            }
+            tokio::time::sleep_until(until).await;
         }
-        tokio::time::sleep_until(until).await;
         Ok(())
     }
 
