@@ -4,7 +4,7 @@ mod cold;
 mod summary;
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -50,7 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Without the testbed most tests would fail one after the other.
     let building = "building Kubernetes, Cluster API, KWOK, Helm and promtool (first run only, takes minutes)";
     if summary.check("testbed", building, build_testbed) {
-        cargo_test(arguments, &mut summary)?;
+        test_workspace(arguments, &mut summary)?;
+        test_traces(arguments, &mut summary)?;
     }
     if std::env::var_os("CI").is_some_and(|it| it == "true") {
         summary.fail_on_skips();
@@ -66,15 +67,36 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// How many tests of one binary run in parallel.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
-/// Runs the tests of the workspace, prints their output and counts their results.
-fn cargo_test(arguments: &Arguments, summary: &mut Summary) -> Result<()> {
+/// Runs the tests of the workspace.
+fn test_workspace(arguments: &Arguments, summary: &mut Summary) -> Result<()> {
     println!("\n==> tests: compiling and running all tests of the workspace");
     let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    command.args(&arguments.filter).stdout(Stdio::piped());
+    command.args(&arguments.filter);
     if arguments.long {
         // Shows what the tests measure.
         command.env(fivespot_testbed::LONG, "1").args(["--", "--show-output"]);
     }
+    cargo_test(command, summary)
+}
+
+/// What tests of the optional feature `otlp` have in their names.
+const TRACES: &str = "trace";
+
+/// Runs the tests of the controller's optional feature.
+fn test_traces(arguments: &Arguments, summary: &mut Summary) -> Result<()> {
+    if arguments.filter.as_ref().is_some_and(|filter| !filter.contains(TRACES)) {
+        return Ok(());
+    }
+    println!("\n==> tests: compiling the controller with traces and running the tests of the feature");
+    let targets = ["--bin", "5spot", "--test", "traces", "--locked", "--no-fail-fast"];
+    let mut command = cargo(&["test", "--package", "fivespot-controller", "--features", "otlp"]);
+    command.args(targets).arg(arguments.filter.as_deref().unwrap_or(TRACES));
+    cargo_test(command, summary)
+}
+
+/// Runs tests, prints their output and counts their results.
+fn cargo_test(mut command: Command, summary: &mut Summary) -> Result<()> {
+    command.stdout(Stdio::piped());
     // Most tests wait for servers, not for a core.
     if std::env::var_os(TEST_THREADS).is_none() {
         command.env(TEST_THREADS, "4");

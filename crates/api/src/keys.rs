@@ -45,6 +45,9 @@ pub const WATCHED_NAMESPACE_ANNOTATION: &str = "5spot.finos.org/watched-namespac
 /// Lease annotation: the instance that prefers this shard requests it from its holder.
 pub const REQUESTED_BY_ANNOTATION: &str = "5spot.finos.org/requested-by";
 
+/// Annotation of every event: the reconcile that published it. The log lines of that reconcile have the same id.
+pub const RECONCILE_ID_ANNOTATION: &str = "5spot.finos.org/reconcile-id";
+
 /// Field manager of every write of the controller.
 pub const FIELD_MANAGER: &str = "5spot-controller";
 

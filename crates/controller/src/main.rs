@@ -6,6 +6,7 @@
 //! - [`clusters`]: connections to workload clusters, their Nodes and the reclaim agents' configuration.
 //! - [`capi`]: typed access to Cluster API objects.
 //! - [`object`]: decodes ScheduledMachines, one by one and field by field.
+//! - [`telemetry`]: logs and traces.
 //!
 //! Dependencies point downwards only: `reconciler` uses `clusters` and `capi`, `capi` uses `object`, all of them use `runtime`.
 

@@ -30,7 +30,7 @@ use crate::runtime::response_limits::LargeResponses;
 use crate::runtime::shards::Shards;
 use crate::runtime::watches::NotServed;
 use crate::runtime::workqueue::{Key, Placement, Widths, WorkQueue};
-use crate::telemetry;
+use crate::telemetry::{self, traces::Traces};
 
 /// Reconciles per write permit that are not waiting for a workload cluster. When a window opens for many objects, their writes interleave: all Machines are created
 /// before the last statuses are written and before Cluster API is busy with the first of them.
@@ -49,9 +49,10 @@ const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     config.check_instance()?;
     let leases = config.leases(std::env::var("POD_NAMESPACE").ok().as_deref())?;
-    telemetry::init(config.log_format)?;
-    panics::install_hook();
     let metrics = Arc::new(Metrics::new());
+    let traces = Traces::from_env(&metrics)?;
+    let log_filter = telemetry::init(config.log_format, &traces)?;
+    panics::install_hook();
     let health = Arc::new(Health::new(Arc::clone(&metrics)));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -59,8 +60,11 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         .map_err(|error| Failure::failed("cannot start the async runtime", &error))?;
     // Signals are handled before the ports are open, so that a supervisor that sees them can stop the process.
     let shutdown = runtime.block_on(async { shutdown_on_signal() })?;
-    health::serve((config.health_port, config.metrics_port), &health, &metrics)?;
-    runtime.block_on(run_controller((config, leases.as_ref()), &health, &metrics, shutdown))
+    health::serve((config.health_port, config.metrics_port), &health, &metrics, log_filter)?;
+    let exporter = runtime.block_on(async { traces.start() });
+    let result = runtime.block_on(run_controller((config, leases.as_ref()), &health, &metrics, shutdown));
+    runtime.block_on(exporter.flush());
+    result
 }
 
 async fn run_controller(
@@ -72,14 +76,15 @@ async fn run_controller(
     let kube_config = kube::Config::infer().await.map_err(|error| {
         Failure::bad_input(format!("no cluster to connect to: {}; set KUBECONFIG or run in a cluster", chain(&error)))
     })?;
-    let client = client(kube_config, metrics).map_err(|error| Failure::failed("cannot create a client", &error))?;
+    let max_writes = usize::from(config.max_concurrent_writes);
+    let writes = WritePermits::new(max_writes);
+    let client =
+        client(kube_config, metrics, &writes).map_err(|error| Failure::failed("cannot create a client", &error))?;
     let Some(served) = wait_for_cluster_api(&client, health, &shutdown).await else { return Ok(()) };
     info!(version = served.version.as_str(), "Found Cluster API");
 
-    let max_writes = usize::from(config.max_concurrent_writes);
     let total = max_writes * RECONCILES_PER_WRITE;
     let queue = Arc::new(WorkQueue::new(Widths { total, lane: total, namespace: total * LANES_PER_NAMESPACE }));
-    let writes = WritePermits::new(max_writes);
     let events = EventPublisher::start(client.clone(), hostname(), Arc::clone(&writes));
     let workload_clusters = WorkloadClusters::new(ConnectionDeps {
         management: client.clone(),
@@ -188,7 +193,7 @@ async fn reconcile(context: &Context, key: &Key) -> Option<Duration> {
     let is_urgent = urgency == Urgency::Urgent;
     let _running = context.workload_clusters.start_reconcile(key, urgency);
     let _others_wait = is_urgent.then(|| context.writes.urgent_reconcile(&key.namespace));
-    let (requeue, result) = Box::pin(reconciler::reconcile(context, key)).await;
+    let (requeue, result) = reconciler::reconcile(context, key).await;
     let object = context.objects.get(&key.namespace, &key.name);
     let phase = object.as_ref().and_then(|object| object.phase());
     context.metrics.record_reconcile(phase, result, started.elapsed());

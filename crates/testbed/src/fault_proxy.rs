@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 pub use self::faults::Write;
 
-use self::faults::{Fault, Faults, Rejection};
+use self::faults::{Fault, Faults, Rejection, Sender};
 use crate::control_plane::{ControlPlane, StartError};
 
 /// A running proxy with its own thread and runtime. Stops when dropped.
@@ -99,7 +99,13 @@ impl FaultProxy {
 
     /// Rejects the next `times` writes with `status` and `Retry-After`. The API server does not receive them.
     pub fn reject_next(&self, times: usize, status: StatusCode, retry_after: Option<u32>) {
-        self.faults.reject_next(times, Rejection { status, retry_after });
+        self.faults.reject_next(times, Rejection { status, retry_after, sender: Sender::Server });
+    }
+
+    /// Rejects the next write as an admission webhook that requests to wait.
+    pub fn reject_next_as_webhook(&self, status: StatusCode, retry_after: u32) {
+        let rejection = Rejection { status, retry_after: Some(retry_after), sender: Sender::Webhook };
+        self.faults.reject_next(1, rejection);
     }
 
     /// Removes the armed fault and rejection.

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fivespot_api::Phase;
 use fivespot_planner::retry::RetryState;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -32,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) queue: Arc<WorkQueue>,
     /// Only retry backoff is kept in memory; a restart retries immediately.
     retries: Mutex<HashMap<Key, RetryState>>,
+    /// Objects that are not written before a time, because the API server requested it.
+    postponed: Mutex<HashMap<Key, Instant>>,
     /// Objects whose last write has an unknown outcome.
     uncertain: Mutex<HashSet<Key>>,
     /// One permit for each write that may be in flight.
@@ -69,6 +73,7 @@ impl Context {
             workload_clusters,
             queue,
             retries: Mutex::default(),
+            postponed: Mutex::default(),
             uncertain: Mutex::default(),
             writes,
             events,
@@ -110,6 +115,21 @@ impl Context {
         if retry != RetryState::default() {
             self.retries.lock().insert(key.clone(), retry);
         }
+    }
+
+    /// Postpones writes of an object, as the API server requested.
+    pub(super) fn postpone(&self, key: &Key, after: Duration) {
+        self.postponed.lock().insert(key.clone(), Instant::now() + after);
+    }
+
+    /// How long writes of an object are still postponed.
+    pub(super) fn postponed_for(&self, key: &Key) -> Option<Duration> {
+        let mut postponed = self.postponed.lock();
+        let left = postponed.get(key)?.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            postponed.remove(key);
+        }
+        Some(left).filter(|left| !left.is_zero())
     }
 
     /// Makes an object due, if this instance acts on it.
@@ -188,6 +208,7 @@ impl Context {
     pub(crate) fn forget(&self, key: &Key) {
         self.mark_certain(key);
         self.retries.lock().remove(key);
+        self.postponed.lock().remove(key);
         self.workload_clusters.release(key);
     }
 }

@@ -1,6 +1,7 @@
 //! Why a reconcile fails, by cause.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fivespot_api::conditions::ReferencesValid;
 use fivespot_api::keys;
@@ -146,6 +147,11 @@ impl ReconcileError {
             ReconcileError::Request(error) => Some(error),
             _ => None,
         }
+    }
+
+    /// How long the API server requests to wait before this object is written again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.request()?.retry_after()
     }
 
     /// Whether the reconcile ends because the object has become urgent.

@@ -24,14 +24,16 @@ use fivespot_planner::retry::{FailureClass, MAX_FORCE_REMOVAL_BACKOFF, RetryDeci
 use fivespot_planner::status::Outcome;
 use fivespot_validation::validate::{SpecErrors, ValidSpec};
 use jiff::Timestamp;
-use tracing::{debug, field, warn};
+use tracing::{Instrument as _, Span, debug, error_span, field, warn};
 
 pub(crate) use context::{Context, ContextDeps};
 pub(crate) use error::ReconcileError;
 
 use crate::object::StoredObject;
 use crate::runtime::permits::Urgency;
+use crate::runtime::reconcile_id::ReconcileId;
 use crate::runtime::workqueue::Key;
+use crate::telemetry::traces::record_trace_id;
 
 /// Limit of a requeue, so that a stepped clock or a suspended host is noticed.
 const MAX_REQUEUE: Duration = Duration::from_mins(1);
@@ -55,6 +57,7 @@ impl Requeue {
 struct Scope<'a> {
     context: &'a Context,
     key: &'a Key,
+    id: ReconcileId,
     /// The object that the decision is made from, or the result of the last write to it in this reconcile. Every write to it
     /// carries its `resourceVersion`, so a concurrent edit wins.
     object: StoredObject,
@@ -82,12 +85,13 @@ struct BestEffortFailure {
 
 impl<'a> Scope<'a> {
     /// Validates the spec and observes everything that the caches have.
-    fn new(context: &'a Context, key: &'a Key, object: &StoredObject, now: Timestamp) -> Self {
+    fn new((context, key, id): (&'a Context, &'a Key, ReconcileId), object: &StoredObject, now: Timestamp) -> Self {
         let spec = object.validate(&key.namespace);
         context.metrics.record_schedule_evaluation(if spec.is_ok() { "ok" } else { "invalid" });
         Scope {
             context,
             key,
+            id,
             requested: object.requested(),
             object: object.clone(),
             inline_specs: None,
@@ -116,20 +120,36 @@ impl Scope<'_> {
 
 /// How far a reconcile got; [`handle_error`] reports and retries with this.
 struct Attempt<'a> {
+    id: ReconcileId,
     retry: RetryState,
     scope: Option<Scope<'a>>,
     plan: Option<Plan>,
 }
 
 /// Reconciles one object and handles the failure, if there is one. Returns the value of the metric's label `result` too.
-#[tracing::instrument(
-    name = "reconcile",
-    level = "error",
-    skip_all,
-    fields(scheduledmachine = %key, reconcile = %format_args!("{:08x}", fastrand::u32(..)), generation = field::Empty)
-)]
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> (Requeue, &'static str) {
-    let mut attempt = Attempt { retry: context.take_retry_state(key), scope: None, plan: None };
+    let id = ReconcileId::random();
+    let span = error_span!(
+        "reconcile",
+        scheduledmachine = %key,
+        reconcile = %id,
+        generation = field::Empty,
+        result = field::Empty,
+        trace_id = field::Empty,
+    );
+    record_trace_id(&span);
+    async {
+        // Boxed, because it is large.
+        let (requeue, result) = Box::pin(reconcile_in_span(context, key, id)).await;
+        Span::current().record("result", result);
+        (requeue, result)
+    }
+    .instrument(span)
+    .await
+}
+
+async fn reconcile_in_span(context: &Context, key: &Key, id: ReconcileId) -> (Requeue, &'static str) {
+    let mut attempt = Attempt { id, retry: context.take_retry_state(key), scope: None, plan: None };
     let (requeue, result) = match try_reconcile(context, key, &mut attempt).await {
         Ok(Requeue::Never) => return (Requeue::Never, "gone"),
         Ok(requeue) => (requeue, "done"),
@@ -151,8 +171,8 @@ async fn try_reconcile<'a>(
         return Ok(Requeue::Never);
     };
     let now = Timestamp::now();
-    let Attempt { retry, scope, plan } = attempt;
-    let mut decided = decide_for(scope.insert(Scope::new(context, key, &object, now)), retry).await?;
+    let Attempt { id, retry, scope, plan } = attempt;
+    let mut decided = decide_for(scope.insert(Scope::new((context, key, *id), &object, now)), retry).await?;
     // Another instance may have written what the watch has not delivered yet. A plan without steps needs no check: it writes
     // nothing, or the status, with the version that it is based on.
     if !decided.steps.is_empty() && context.may_be_outdated(key) {
@@ -161,7 +181,7 @@ async fn try_reconcile<'a>(
             context.forget(key);
             return Ok(Requeue::Never);
         };
-        decided = decide_for(scope.insert(Scope::new(context, key, &object, now)), retry).await?;
+        decided = decide_for(scope.insert(Scope::new((context, key, *id), &object, now)), retry).await?;
     }
     let plan = plan.insert(decided);
     let scope = scope.as_mut().expect("it was inserted for the decision");
@@ -169,6 +189,10 @@ async fn try_reconcile<'a>(
     debug!(?plan, "Decided");
     if let Some(at) = retry.backoff_until(&plan.steps, scope.now) {
         return Ok(Requeue::at(Some(at.min(next_due(plan.wake_at, scope.now))), scope.now));
+    }
+    // An event, or another step that is due, does not end the time that the API server requested.
+    if let Some(after) = context.postponed_for(key) {
+        return Ok(Requeue::After(after.min(MAX_REQUEUE)));
     }
     // Every write except the status, then one status patch, none if equal, and events.
     execute::execute(scope, &plan.steps).await?;
@@ -179,7 +203,7 @@ async fn try_reconcile<'a>(
 
 /// Decides from the object, after its spec was validated and everything else was observed.
 async fn decide_for(scope: &mut Scope<'_>, retry: &mut RetryState) -> Result<Plan, ReconcileError> {
-    tracing::Span::current().record("generation", scope.object.metadata.generation);
+    Span::current().record("generation", scope.object.metadata.generation);
     retry.observe_generation(scope.object.metadata.generation);
     // Pure, except for the reads that it requests.
     decide_with_reads(scope).await
@@ -203,8 +227,11 @@ async fn decide_with_reads(scope: &mut Scope<'_>) -> Result<Plan, ReconcileError
 /// Reports a failure that needs attention, and decides when to retry.
 async fn handle_error(context: &Context, key: &Key, error: ReconcileError, attempt: &mut Attempt<'_>) -> Requeue {
     context.metrics.record_error(error.metric_label());
+    if let Some(after) = error.retry_after() {
+        context.postpone(key, after);
+    }
     let Some(class) = error.class() else { return Requeue::After(MAX_REQUEUE) };
-    let Attempt { retry, scope, plan } = attempt;
+    let Attempt { retry, scope, plan, .. } = attempt;
     let Some(scope) = scope else {
         // The object could not be read, so its status cannot be written either. Whatever the cause, the read is retried soon.
         let now = Timestamp::now();

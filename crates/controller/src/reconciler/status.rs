@@ -232,7 +232,7 @@ fn publish_stored(scope: &Scope<'_>, plan: &Plan) {
 }
 
 fn publish(scope: &Scope<'_>, event: &Event) {
-    scope.context.events.publish(&scope.object, event, event.at.unwrap_or(scope.now));
+    scope.context.events.publish(&scope.object, event, event.at.unwrap_or(scope.now), scope.id);
 }
 
 /// Whether an event is about a step that was executed, whatever becomes of the status.

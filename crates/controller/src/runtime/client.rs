@@ -1,5 +1,7 @@
-//! Clients of API servers that notice a dead connection, list again after etcd was restored, and count their requests.
+//! Clients of API servers that notice a dead connection, list again after etcd was restored, wait while the server is
+//! overloaded, and count their requests.
 
+mod overload;
 mod resume_check;
 
 use std::pin::Pin;
@@ -16,12 +18,17 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tracing::Instrument as _;
 
+use self::overload::OverloadLayer;
+pub(crate) use self::overload::Paused;
 use self::resume_check::ResumeCheckLayer;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::object_limits::ObjectLimits;
+use crate::runtime::permits::WritePermits;
 use crate::runtime::resolver::Resolver;
 use crate::runtime::response_limits::{ResponseLimits, is_watch};
+use crate::telemetry::traces::request_span;
 
 /// A connection on which nothing arrives is probed after this long, and is closed after three probes without a reply. A
 /// quiet watch sends nothing by itself, so that without probes its dead connection looks like one without events.
@@ -37,11 +44,18 @@ const READ_TIMEOUT: Duration = Duration::from_secs(310);
 /// What is buffered of a connection, and so the longest header. The servers of workload clusters belong to tenants.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// Creates a client. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an eviction, and the reconciler
-/// decides when to retry.
-pub(crate) fn client(config: Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
+/// Creates a client of the management cluster. It does not retry: a 429 is also how a `PodDisruptionBudget` blocks an
+/// eviction, and the reconciler decides when to retry. While the API server is overloaded, writes and requests wait.
+pub(crate) fn client(
+    config: Config,
+    metrics: &Arc<Metrics>,
+    writes: &Arc<WritePermits>,
+) -> Result<Client, kube::Error> {
     let namespace = config.default_namespace.clone();
-    let layers = ServiceBuilder::new().layer(ResumeCheckLayer::default()).layer(ObjectLimits::new());
+    let layers = ServiceBuilder::new()
+        .layer(ResumeCheckLayer::default())
+        .layer(ObjectLimits::new())
+        .layer(OverloadLayer::new(writes));
     let service = layers.service(service(config, metrics, Resolver::of_management_cluster())?);
     Ok(ClientBuilder::new(service, namespace).build())
 }
@@ -139,10 +153,12 @@ where
         let metrics = Arc::clone(&self.metrics);
         let verb = verb(request.method(), request.uri().query());
         let resource = resource(request.uri().path());
-        let response = self.inner.call(request);
+        let span = request_span(verb, resource);
+        let response = self.inner.call(request).instrument(span.clone());
         Box::pin(async move {
             let response = response.await;
             let code = response.as_ref().map_or_else(|_| "none".to_owned(), |it| code(it.status()));
+            span.record("code", &code);
             tracing::debug!(verb, resource, code, "Sent request");
             metrics.record_request(verb, resource, code);
             response

@@ -70,7 +70,7 @@ fn is_malformed(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// The last error of a type among an error and its sources. An I/O error does not count what it wraps as its source.
-fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     let inner = wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
     inner.and_then(find).or_else(|| error.downcast_ref())

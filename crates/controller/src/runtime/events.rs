@@ -1,28 +1,35 @@
 //! Publishes Kubernetes events in the background: after the writes that they report, and without delaying other writes.
-//! Namespaces take turns.
+//! Namespaces take turns. An event is repeated if the API server could not store it.
 //!
 //! kube's `Recorder` is not used: it folds a second event of the same reason into the first and drops its note, stamps the
 //! time of publishing instead of the transition's, and creates names that are too long for long object names.
 
+mod publishing;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use fivespot_api::keys;
 use fivespot_planner::children::label_value;
 use fivespot_planner::events::{Event, EventType};
+use fivespot_planner::retry::FailureClass;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use self::publishing::{MAX_ATTEMPTS, Publishing};
 use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::permits::WritePermits;
 use crate::runtime::rate_limit::OncePer;
-use crate::runtime::request::{MANAGEMENT_TIMEOUT, Operation, send};
+use crate::runtime::reconcile_id::ReconcileId;
+use crate::runtime::request::{Operation, send};
 use crate::runtime::workqueue::Key;
 
 /// The longest note that the API server accepts, in bytes.
@@ -31,13 +38,8 @@ const MAX_NOTE_LEN: usize = 1024;
 const MAX_QUEUE_LEN: usize = 10_000;
 /// How often a failure of the events of one namespace is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
-/// How long an event is held back if no other follows: the write that it reports may be followed by an urgent one.
-const SETTLE_DELAY: Duration = Duration::from_millis(50);
-/// How long an event waits until no other write waits, and how often it checks. It needs no permit, so it delays none.
-const MAX_WRITE_WAIT: Duration = Duration::from_secs(1);
-/// The same for an event that follows others: writes may be busy for long, for example with those of a tenant that hang.
-const MAX_WRITE_WAIT_IN_BURST: Duration = Duration::from_millis(50);
-const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long the API server may take to store an event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct EventPublisher {
@@ -51,31 +53,36 @@ pub(crate) struct EventPublisher {
 }
 
 struct QueuedEvent {
-    event: KubeEvent,
+    namespace: String,
+    event: Box<KubeEvent>,
+    /// How often sending it has failed.
+    attempts: u32,
     _pending: TaskTrackerToken,
 }
 
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// It was published, or it will never be.
+    Done,
+    /// It is sent again, after the time that the API server requests.
+    Failed { retry_after: Option<Duration> },
+}
+
 impl EventPublisher {
-    /// Starts the task that publishes events one by one; it ends when the last clone of the publisher is dropped.
+    /// Starts the task that publishes events; it ends when the last clone of the publisher is dropped.
     pub(crate) fn start(client: Client, instance: String, writes: Arc<WritePermits>) -> Self {
         let queue = Arc::new(FairQueue::<QueuedEvent>::new(MAX_QUEUE_LEN));
         let log_limit = Arc::new(OncePer::new(LOG_INTERVAL));
-        let (events, log) = (Arc::clone(&queue), Arc::clone(&log_limit));
-        let task = tokio::spawn(async move {
-            let mut max_wait = MAX_WRITE_WAIT;
-            loop {
-                let QueuedEvent { event, _pending } = events.pop().await;
-                if events.is_empty() {
-                    tokio::time::sleep(SETTLE_DELAY).await;
-                }
-                let deadline = Instant::now() + max_wait;
-                while writes.is_busy() && Instant::now() < deadline {
-                    tokio::time::sleep(WRITE_POLL_INTERVAL).await;
-                }
-                create(&client, &event, &log).await;
-                max_wait = if events.is_empty() { MAX_WRITE_WAIT } else { MAX_WRITE_WAIT_IN_BURST };
+        let log = Arc::clone(&log_limit);
+        let send = move |event: QueuedEvent| {
+            let (client, log) = (client.clone(), Arc::clone(&log));
+            async move {
+                let sent = create(&client, &event, &log).await;
+                (event, sent)
             }
-        });
+        };
+        let task = tokio::spawn(Publishing::run(Arc::clone(&queue), writes, send));
         let pending = TaskTracker::new();
         // A tracker that is never closed is never done; it still hands out tokens.
         pending.close();
@@ -89,9 +96,23 @@ impl EventPublisher {
     }
 
     /// Queues an event about an object; `at` is the time of the transition that it reports.
-    pub(crate) fn publish(&self, object: &impl Resource<DynamicType = ()>, event: &Event, at: Timestamp) {
-        let queued = QueuedEvent { event: self.kube_event(object, event, at), _pending: self.pending.token() };
+    pub(crate) fn publish(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        event: &Event,
+        at: Timestamp,
+        reconcile: ReconcileId,
+    ) {
         let namespace = object.namespace().unwrap_or_default();
+        let mut kube_event = self.kube_event(object, event, at);
+        let annotation = (keys::RECONCILE_ID_ANNOTATION.to_owned(), reconcile.to_string());
+        kube_event.metadata.annotations = Some([annotation].into());
+        let queued = QueuedEvent {
+            namespace: namespace.clone(),
+            event: Box::new(kube_event),
+            attempts: 0,
+            _pending: self.pending.token(),
+        };
         if let Some(QueuedEvent { event, .. }) = self.queue.push(&namespace, queued) {
             let (key, reason) = subject(&event);
             if self.log_limit.allows(&key.namespace) {
@@ -142,68 +163,25 @@ fn subject(event: &KubeEvent) -> (Key, &str) {
     (key, event.reason.as_deref().unwrap_or_default())
 }
 
-async fn create(client: &Client, event: &KubeEvent, log_limit: &OncePer<String>) {
-    let (key, reason) = subject(event);
+async fn create(client: &Client, queued: &QueuedEvent, log_limit: &OncePer<String>) -> Sent {
+    let (key, reason) = subject(&queued.event);
     let operation = Operation::new("create", format!("event {reason} of ScheduledMachine {key}"));
     let events: Api<KubeEvent> = Api::namespaced(client.clone(), &key.namespace);
     let params = PostParams::default();
-    let Err(error) = send(MANAGEMENT_TIMEOUT, operation, events.create(&params, event)).await else { return };
+    let Err(error) = send(EVENT_TIMEOUT, operation, events.create(&params, queued.event.as_ref())).await else {
+        return Sent::Done;
+    };
     // An event that exists was published by another process, or by this one before.
-    if !error.is_already_exists() && log_limit.allows(&key.namespace) {
+    if error.is_already_exists() {
+        return Sent::Done;
+    }
+    if log_limit.allows(&key.namespace) {
         tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use fivespot_api::ScheduledMachine;
-    use fivespot_planner::events::Reason;
-    use futures::FutureExt as _;
-    use kube::Config;
-    use kube::client::Body;
-
-    use super::*;
-    use crate::runtime::permits::Urgency;
-
-    fn publish(publisher: &EventPublisher, name: &str) {
-        let spec = serde_json::json!({
-            "schedule": { "cron": "* * * * *" },
-            "clusterName": "edge",
-            "bootstrapSpec": { "apiVersion": "a/v1", "kind": "A", "spec": {} },
-            "infrastructureSpec": { "apiVersion": "b/v1", "kind": "B", "spec": {} },
-        });
-        let object = ScheduledMachine::new(name, serde_json::from_value(spec).unwrap());
-        let event = Event::new(Reason::MachineCreated, "Created Machine desk-01-machine");
-        publisher.publish(&object, &event, Timestamp::UNIX_EPOCH);
-    }
-
-    #[tokio::test]
-    async fn flush_waits_until_no_event_is_pending() {
-        let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
-        config.default_retry = false;
-        let client = Client::try_from(config).unwrap();
-        let publisher = EventPublisher::start(client, "test".to_owned(), WritePermits::new(1));
-        assert!(publisher.flush().now_or_never().is_some());
-        publish(&publisher, "desk-01");
-        assert!(publisher.flush().now_or_never().is_none());
-        // The connection is refused, so the event is dropped.
-        publisher.flush().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn hanging_writes_delay_a_burst_of_events_once() {
-        let service = tower::service_fn(async |_: http::Request<Body>| {
-            Ok::<_, tower::BoxError>(http::Response::new(Body::from(b"{\"metadata\":{},\"eventTime\":null}".to_vec())))
-        });
-        let writes = WritePermits::new(1);
-        let key = Key { namespace: "other".to_owned(), name: "desk".to_owned() };
-        let _hanging = writes.acquire(&key, Urgency::Ordinary, 50).await;
-        let publisher = EventPublisher::start(Client::new(service, "default"), "test".to_owned(), Arc::clone(&writes));
-        for number in 0..100 {
-            publish(&publisher, &format!("desk-{number}"));
+    match error.class() {
+        FailureClass::Transient if queued.attempts + 1 < MAX_ATTEMPTS => {
+            Sent::Failed { retry_after: error.retry_after() }
         }
-        assert!(writes.is_busy());
-        let published = tokio::time::timeout(Duration::from_secs(10), publisher.flush()).await;
-        assert!(published.is_ok(), "each event waits for the writes that hang");
+        FailureClass::Transient | FailureClass::Conflict | FailureClass::Rejected => Sent::Done,
     }
 }

@@ -36,14 +36,20 @@ impl<T> FairQueue<T> {
         dropped
     }
 
-    /// Takes the first item of the namespace whose turn it is. Only one task may wait.
-    pub(crate) async fn pop(&self) -> T {
-        loop {
-            if let Some(item) = self.state.lock().pop() {
-                return item;
-            }
-            self.added.notified().await;
-        }
+    /// Returns an item that was taken, as the first of its namespace. The queue may exceed its limit by such items.
+    pub(crate) fn push_front(&self, namespace: &str, item: T) {
+        self.state.lock().push_front(namespace, item);
+        self.added.notify_one();
+    }
+
+    /// Takes the first item of the next namespace that may have a turn.
+    pub(crate) fn pop_if(&self, may_have_turn: impl Fn(&str) -> bool) -> Option<T> {
+        self.state.lock().pop_if(may_have_turn)
+    }
+
+    /// Waits until an item is added, or was since the last call. Only one task may wait.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -53,17 +59,25 @@ impl<T> FairQueue<T> {
 
 impl<T> State<T> {
     fn push(&mut self, namespace: &str, item: T) {
-        self.len += 1;
-        if let Some(queue) = self.by_namespace.get_mut(namespace) {
-            queue.push_back(item);
-        } else {
-            self.by_namespace.insert(namespace.to_owned(), VecDeque::from([item]));
-            self.turns.push_back(namespace.to_owned());
-        }
+        self.queue(namespace).push_back(item);
     }
 
-    fn pop(&mut self) -> Option<T> {
-        let namespace = self.turns.pop_front()?;
+    fn push_front(&mut self, namespace: &str, item: T) {
+        self.queue(namespace).push_front(item);
+    }
+
+    /// The queue of a namespace that gets one more item.
+    fn queue(&mut self, namespace: &str) -> &mut VecDeque<T> {
+        self.len += 1;
+        if !self.by_namespace.contains_key(namespace) {
+            self.turns.push_back(namespace.to_owned());
+        }
+        self.by_namespace.entry(namespace.to_owned()).or_default()
+    }
+
+    fn pop_if(&mut self, may_have_turn: impl Fn(&str) -> bool) -> Option<T> {
+        let turn = self.turns.iter().position(|namespace| may_have_turn(namespace))?;
+        let namespace = self.turns.remove(turn)?;
         let queue = self.by_namespace.get_mut(&namespace)?;
         let item = queue.pop_front();
         self.len -= 1;
@@ -90,12 +104,10 @@ impl<T> State<T> {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt as _;
-
     use super::*;
 
     fn drain(queue: &FairQueue<&'static str>) -> Vec<&'static str> {
-        std::iter::from_fn(|| queue.pop().now_or_never()).collect()
+        std::iter::from_fn(|| queue.pop_if(|_| true)).collect()
     }
 
     #[test]
@@ -119,10 +131,24 @@ mod tests {
         assert_eq!(drain(&queue), ["a1", "b1", "a2"]);
     }
 
+    #[test]
+    fn namespace_without_a_turn_is_skipped() {
+        let queue = FairQueue::new(10);
+        for item in ["a1", "a2", "b1", "c1"] {
+            queue.push(&item[..1], item);
+        }
+        assert_eq!(queue.pop_if(|namespace| namespace != "a"), Some("b1"));
+        assert_eq!(queue.pop_if(|namespace| namespace == "b"), None);
+        queue.push_front("b", "b1");
+        queue.push("b", "b2");
+        assert_eq!(drain(&queue), ["a1", "c1", "b1", "a2", "b2"]);
+        assert!(queue.is_empty());
+    }
+
     #[tokio::test]
-    async fn item_that_is_added_later_is_taken() {
+    async fn item_that_is_added_later_is_noticed() {
         let queue = FairQueue::new(1);
-        let (item, dropped) = tokio::join!(queue.pop(), async { queue.push("a", "a1") });
-        assert_eq!((item, dropped), ("a1", None));
+        tokio::join!(queue.added(), async { queue.push("a", "a1") });
+        assert_eq!(drain(&queue), ["a1"]);
     }
 }

@@ -1,7 +1,8 @@
 //! Health and metrics over HTTP, on a thread of their own, so that they respond even if the event loop is stuck.
 //!
 //! Every client that reaches a port may connect, so connections are limited in number and time. When there are too many, the
-//! oldest one is closed: a client that keeps connections open cannot keep the kubelet or Prometheus out.
+//! oldest one is closed: a client that keeps connections open cannot keep the kubelet or Prometheus out. Only a client on the
+//! loopback interface, such as `kubectl port-forward`, may change something.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
+use axum::{Extension, Router};
 use fivespot_cli_support::Failure;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::runtime::metrics::Metrics;
+use crate::telemetry::LogFilter;
 
 /// How long after its last heartbeat the event loop counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
@@ -36,6 +40,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 };
 const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
+const MAX_FILTER_BYTES: usize = 4 * 1024;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What clients of one port may use.
@@ -150,6 +155,7 @@ pub(crate) fn serve(
     (health_port, metrics_port): (u16, u16),
     health: &Arc<Health>,
     metrics: &Arc<Metrics>,
+    log_filter: LogFilter,
 ) -> Result<(), Failure> {
     let cannot_start = |error: std::io::Error| Failure::failed("cannot start the HTTP server", &error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot_start)?;
@@ -169,7 +175,8 @@ pub(crate) fn serve(
             tracing::info!(endpoint, port = address.port(), "Listening");
         }
     }
-    let (health, metrics) = (health_router(health), metrics_router(metrics));
+    let health = health_router(health).merge(log_router(log_filter));
+    let metrics = metrics_router(metrics);
     std::thread::Builder::new()
         .name("http".to_owned())
         .spawn(move || {
@@ -187,7 +194,7 @@ pub(crate) fn serve(
 async fn serve_port(listener: TcpListener, router: Router, limits: ConnectionLimits) {
     let mut connections = VecDeque::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, client)) = listener.accept().await else {
             // Without a free file descriptor the next attempt would fail immediately.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
@@ -197,7 +204,8 @@ async fn serve_port(listener: TcpListener, router: Router, limits: ConnectionLim
             // Dropping the handle closes the connection.
             connections.pop_front();
         }
-        connections.push_back(AbortOnDropHandle::new(tokio::spawn(serve_connection(stream, router.clone(), limits))));
+        let router = router.clone().layer(Extension(ClientAddress(client)));
+        connections.push_back(AbortOnDropHandle::new(tokio::spawn(serve_connection(stream, router, limits))));
         // A request that has arrived is answered before so many others are accepted that its connection is closed.
         tokio::task::yield_now().await;
     }
@@ -230,6 +238,39 @@ fn health_router(health: &Arc<Health>) -> Router {
         .route("/healthz", alive)
         .route("/ready", ready.clone())
         .route("/readyz", ready)
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, Debug)]
+struct ClientAddress(SocketAddr);
+
+/// Reads and changes what is logged.
+fn log_router(filter: LogFilter) -> Router {
+    let filter = Arc::new(filter);
+    let current = Arc::clone(&filter);
+    let read = async move || format!("{}\n", current.current());
+    let change = async move |Extension(client): Extension<ClientAddress>, request: Request| {
+        change_log_filter(&filter, client, request).await
+    };
+    Router::new().route("/loglevel", get(read).put(change))
+}
+
+async fn change_log_filter(
+    filter: &LogFilter,
+    ClientAddress(client): ClientAddress,
+    request: Request,
+) -> (StatusCode, String) {
+    if !client.ip().to_canonical().is_loopback() {
+        let text = "only clients on the loopback interface may change the log filter; use kubectl port-forward\n";
+        return (StatusCode::FORBIDDEN, text.to_owned());
+    }
+    let Ok(body) = to_bytes(request.into_body(), MAX_FILTER_BYTES).await else {
+        return (StatusCode::PAYLOAD_TOO_LARGE, format!("a filter has at most {MAX_FILTER_BYTES} bytes\n"));
+    };
+    match filter.set(&String::from_utf8_lossy(&body)) {
+        Ok(()) => (StatusCode::OK, format!("{}\n", filter.current())),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
+    }
 }
 
 fn metrics_router(metrics: &Arc<Metrics>) -> Router {
@@ -322,6 +363,26 @@ mod tests {
             assert_eq!(answered, FLOOD);
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn only_loopback_clients_change_the_log_filter() {
+        let filter = LogFilter::for_test("info");
+        let put = async |client: &str, body: String| {
+            let client = ClientAddress(client.parse().unwrap());
+            change_log_filter(&filter, client, Request::new(body.into())).await.0
+        };
+        for client in ["10.0.0.7:1", "[fd00::7]:1", "[::ffff:10.0.0.7]:1", "0.0.0.0:1"] {
+            assert_eq!(put(client, "debug".to_owned()).await, StatusCode::FORBIDDEN, "{client}");
+        }
+        assert_eq!(put("127.0.0.1:1", "x".repeat(MAX_FILTER_BYTES + 1)).await, StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(put("127.0.0.1:1", "inof".to_owned()).await, StatusCode::BAD_REQUEST);
+        assert_eq!(filter.current(), "info");
+        for (client, change) in [("127.0.0.1:1", "debug"), ("[::1]:1", "warn"), ("[::ffff:127.0.0.1]:1", "trace")] {
+            assert_eq!(put(client, change.to_owned()).await, StatusCode::OK, "{client}");
+            assert_eq!(filter.current(), change);
+        }
+        assert_eq!((put("127.0.0.1:1", "\n".to_owned()).await, filter.current()), (StatusCode::OK, "info".to_owned()));
     }
 
     fn health() -> Health {

@@ -37,6 +37,7 @@ pub(crate) struct Metrics {
     overdue_keys: Mutex<HashSet<Key>>,
     shards: Family<ShardLabels, Gauge>,
     watches: Family<KindLabels, Gauge>,
+    dropped_spans: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -97,6 +98,7 @@ impl Metrics {
             overdue_keys: Mutex::default(),
             shards: Family::default(),
             watches: Family::default(),
+            dropped_spans: Counter::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -148,6 +150,11 @@ impl Metrics {
             "watch_up",
             "Whether the watch of a kind of the management cluster works",
             metrics.watches.clone(),
+        );
+        registry.register(
+            "trace_spans_dropped",
+            "Total number of spans that were not exported",
+            metrics.dropped_spans.clone(),
         );
         registry.register("build", "Version of the running build", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         metrics.initialize();
@@ -233,6 +240,11 @@ impl Metrics {
     /// Each instance exports all shards, so that one without a holder is 0 and not absent.
     pub(crate) fn set_shard_held(&self, shard: u32, held: bool) {
         self.shards.get_or_create(&ShardLabels { shard }).set(i64::from(held));
+    }
+
+    #[cfg(feature = "otlp")]
+    pub(crate) fn record_dropped_spans(&self, count: u64) {
+        self.dropped_spans.inc_by(count);
     }
 
     pub(crate) fn set_watch_up(&self, kind: &'static str, up: bool) {

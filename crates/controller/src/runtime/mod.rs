@@ -16,6 +16,7 @@ mod object_limits;
 pub(crate) mod panics;
 pub(crate) mod permits;
 pub(crate) mod rate_limit;
+pub(crate) mod reconcile_id;
 pub(crate) mod request;
 mod resolver;
 pub(crate) mod response_limits;

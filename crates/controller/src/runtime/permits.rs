@@ -7,7 +7,10 @@
 //!
 //! While an urgent object is reconciled, other writes use few permits, so that the API server is not busy with them. Some
 //! permits are always left for urgent writes: others may last long, for example in a webhook that does not respond.
+//!
+//! If the API server is overloaded and requests clients to wait, no permit is granted until then.
 
+mod overload;
 #[cfg(test)]
 mod tests;
 mod urgent_reconciles;
@@ -15,11 +18,13 @@ mod urgent_reconciles;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::overload::Overload;
 use self::urgent_reconciles::UrgentReconciles;
 use crate::runtime::workqueue::Key;
 
@@ -29,6 +34,21 @@ const ORDINARY_SHARE: usize = 8;
 const RESERVED_SHARE: usize = 8;
 /// The share of all permits that the urgent writes of one namespace may use.
 const URGENT_NAMESPACE_SHARE: usize = 2;
+
+/// Up to this share of all permits in use is a light load.
+const LIGHT_SHARE: usize = 4;
+
+/// How busy the API server is with writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Idle,
+    /// Few writes are in flight.
+    Light,
+    /// Many are, and none waits.
+    Heavy,
+    /// Writes wait, or should not be disturbed.
+    Busy,
+}
 
 /// How urgent a write is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +89,7 @@ struct State {
     /// Writes that wait, by object. A reconcile can send several at the same time.
     waiting: HashMap<Key, BTreeMap<u64, (LevelKey, u8)>>,
     urgent: UrgentReconciles,
+    overload: Overload,
     /// Orders writes by arrival, and namespaces by their last permit.
     sequence: u64,
 }
@@ -97,6 +118,7 @@ impl WritePermits {
                 levels: BTreeMap::new(),
                 waiting: HashMap::new(),
                 urgent: UrgentReconciles::default(),
+                overload: Overload::new(total),
                 sequence: 0,
             }),
         })
@@ -125,11 +147,41 @@ impl WritePermits {
         UrgentReconcile { permits: Arc::clone(self), namespace: namespace.to_owned() }
     }
 
-    /// Whether a write that is less important than all others should wait.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Grants no permit until the API server accepts requests again. Returns whether that extends the pause.
+    pub(crate) fn pause(self: &Arc<Self>, retry_after: Duration) -> bool {
+        let mut state = self.state.lock();
+        let in_flight = state.ordinary_in_flight;
+        let until = state.overload.rejected(retry_after, in_flight, Instant::now());
+        drop(state);
+        let Some(until) = until else { return false };
+        let permits = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            permits.grant();
+        });
+        true
+    }
+
+    /// When the API server accepts requests again; `None` if it does now.
+    pub(crate) fn paused_until(&self) -> Option<Instant> {
+        self.state.lock().overload.paused_until(Instant::now())
+    }
+
+    /// How busy the API server is with writes, for a write that is less important than all others.
+    pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let has_room = state.ordinary_in_flight < state.max_ordinary();
-        !has_room || !state.waiting.is_empty() || state.urgent.holds_others_back(Instant::now())
+        let now = Instant::now();
+        let is_paused = state.overload.paused_until(now).is_some();
+        if is_paused || !has_room || !state.waiting.is_empty() || state.urgent.holds_others_back(now) {
+            Load::Busy
+        } else if state.in_flight == 0 {
+            Load::Idle
+        } else if state.in_flight <= state.total / LIGHT_SHARE {
+            Load::Light
+        } else {
+            Load::Heavy
+        }
     }
 
     /// Grants free permits to the first writes in the queue.
@@ -230,7 +282,7 @@ impl State {
 
     /// Takes the write that gets the next free permit.
     fn take_next(&mut self) -> Option<(LevelKey, String, oneshot::Sender<Permit>)> {
-        if self.in_flight >= self.total {
+        if self.in_flight >= self.total || self.overload.paused_until(Instant::now()).is_some() {
             return None;
         }
         let ordinary_has_room = self.ordinary_in_flight < self.max_ordinary();
@@ -257,6 +309,7 @@ impl State {
     fn release(&mut self, level: LevelKey, namespace: &str) {
         self.in_flight -= 1;
         self.ordinary_in_flight -= usize::from(!is_urgent(level));
+        self.overload.ended(Instant::now());
         if let Some(queue) = self.levels.get_mut(&level) {
             queue.update(namespace, |namespace| namespace.in_flight -= 1);
         }
@@ -264,11 +317,12 @@ impl State {
     }
 
     fn max_ordinary(&self) -> usize {
-        if self.urgent.holds_others_back(Instant::now()) {
+        let max = if self.urgent.holds_others_back(Instant::now()) {
             (self.total / ORDINARY_SHARE).max(1)
         } else {
             (self.total - (self.total / RESERVED_SHARE).max(1)).max(1)
-        }
+        };
+        max.min(self.overload.width())
     }
 
     fn drop_if_empty(&mut self, level: LevelKey) {

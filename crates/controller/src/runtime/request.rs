@@ -7,13 +7,16 @@ use fivespot_cli_support::chain;
 use fivespot_planner::retry::FailureClass;
 use kube::core::Status;
 
-use crate::runtime::error_class::ErrorClass;
+use crate::runtime::client::Paused;
+use crate::runtime::error_class::{ErrorClass, find};
 use crate::runtime::response_limits::LimitExceeded;
 
 /// How long the management cluster may take to respond.
 pub(crate) const MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a workload cluster may take to respond.
 pub(crate) const WORKLOAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time that a server can request to wait: a webhook may send any.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// How many bytes of a server's message are kept.
 const MAX_MESSAGE_LEN: usize = 400;
 
@@ -83,6 +86,20 @@ impl RequestError {
             | RequestError::NoTimeLeft { .. }
             | RequestError::Superseded { .. } => None,
         }
+    }
+
+    /// How long the API server of the management cluster requests to wait before this object is written again. A server
+    /// that belongs to a tenant cannot request that: it could delay a reclaim.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let RequestError::Failed { source, origin: Origin::Management, .. } = self else { return None };
+        let requested = match source {
+            kube::Error::Api(status) if status.code == 429 => {
+                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                Duration::from_secs(seconds.into())
+            }
+            _ => find::<Paused>(source)?.retry_after,
+        };
+        Some(requested.min(MAX_RETRY_AFTER)).filter(|after| !after.is_zero())
     }
 
     /// Whether the server sent what no API server sends, or more than is accepted.
@@ -269,6 +286,26 @@ mod tests {
         ] {
             assert_eq!(failed(code, "").class(), class, "{code}");
         }
+    }
+
+    #[test]
+    fn management_cluster_can_request_to_wait() {
+        let rejected = |code: u16, seconds: u32, origin: Origin| {
+            let mut status = Status::failure("no", "TooManyRequests").with_code(code);
+            status.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": seconds })).unwrap();
+            let source = kube::Error::Api(status.boxed());
+            RequestError::Failed { operation: Operation::new("create", "Machine a"), source, origin }
+        };
+        let seconds = |error: RequestError| error.retry_after().map(|after| after.as_secs());
+        assert_eq!(seconds(rejected(429, 7, Origin::Management)), Some(7));
+        assert_eq!(seconds(rejected(429, u32::MAX, Origin::Management)), Some(60));
+        assert_eq!(seconds(rejected(429, 0, Origin::Management)), None);
+        assert_eq!(seconds(rejected(403, 7, Origin::Management)), None);
+        assert_eq!(seconds(rejected(429, 7, Origin::Workload)), None, "a tenant could delay a reclaim");
+        let source = kube::Error::Service(Box::new(Paused { retry_after: Duration::from_secs(9) }));
+        let (operation, origin) = (Operation::new("create", "Machine a"), Origin::Management);
+        let paused = RequestError::Failed { operation, source, origin };
+        assert_eq!((paused.class(), seconds(paused)), (FailureClass::Transient, Some(9)));
     }
 
     #[test]

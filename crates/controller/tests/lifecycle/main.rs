@@ -19,6 +19,8 @@ mod kubeconfig_errors;
 mod machine_failures;
 mod metrics;
 mod name_conflicts;
+mod observability;
+mod overload;
 mod phases;
 mod process;
 mod readiness;

@@ -143,3 +143,23 @@ fn invalid_arguments_print_one_error_line() {
         assert!(last.starts_with("error: ") && last.contains(expected), "{args:?}: {stderr}");
     }
 }
+
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn traces_are_an_error_in_a_build_without_them() {
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_5spot"));
+        command.args(["--health-port", "0", "--metrics-port", "0"]).env("KUBECONFIG", "/nonexistent");
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap().lines().last().unwrap().to_owned()
+    };
+    for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] {
+        let error = run(&[(name, "http://127.0.0.1:4318")]);
+        assert!(error.starts_with(&format!("error: {name} is http://127.0.0.1:4318")), "{error}");
+        assert!(error.contains("--features otlp"), "{error}");
+    }
+    // Turned off by another variable: the process fails only because there is no cluster.
+    let error = run(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318"), ("OTEL_SDK_DISABLED", "true")]);
+    assert!(error.contains(messages::SET_KUBECONFIG), "{error}");
+}

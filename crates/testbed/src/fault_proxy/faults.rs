@@ -30,6 +30,16 @@ pub(super) struct Rejection {
     pub(super) status: StatusCode,
     /// In seconds.
     pub(super) retry_after: Option<u32>,
+    pub(super) sender: Sender,
+}
+
+/// Who rejects a write.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sender {
+    /// A load balancer, or API priority and fairness: plain text.
+    Server,
+    /// An admission webhook: a `Status`, with the time in its details too.
+    Webhook,
 }
 
 /// The counted writes and the armed fault.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::{Either, Full};
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, oneshot};
 use tokio_rustls::TlsAcceptor;
 
-use super::faults::{Epoch, Faults, Rejection, ResponseAction, Write, is_counted_write, is_from_counted_agent};
+use super::faults::{Epoch, Faults, Rejection, ResponseAction, Sender, Write, is_counted_write, is_from_counted_agent};
 use crate::access::Access;
 use crate::certificates::Identity;
 use crate::tls::acceptor;
@@ -129,11 +129,26 @@ where
     }
 }
 
-/// A plain-text response, as a load balancer would send.
 fn rejection_response(rejection: Rejection) -> Result<Response<Body>, http::Error> {
     let mut response = Response::builder().status(rejection.status);
     if let Some(seconds) = rejection.retry_after {
         response = response.header(RETRY_AFTER, seconds);
     }
-    response.body(Either::Right(Full::from("not now\n")))
+    match rejection.sender {
+        Sender::Server => response.body(Either::Right(Full::from("not now\n"))),
+        Sender::Webhook => {
+            let status = serde_json::json!({
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Failure",
+                "message": "not now",
+                "reason": "TooManyRequests",
+                "details": { "retryAfterSeconds": rejection.retry_after },
+                "code": rejection.status.as_u16(),
+            });
+            let response = response.header(CONTENT_TYPE, "application/json");
+            response.body(Either::Right(Full::from(status.to_string())))
+        }
+    }
 }

@@ -224,7 +224,7 @@ async fn dropped_waiter_leaves_queue_and_returns_permit() {
 async fn urgent_reconcile_holds_other_writes_back_for_a_limited_time() {
     let mut queue = Queue::new(16);
     let urgent = queue.permits.urgent_reconcile("b");
-    assert!(queue.permits.is_busy());
+    assert_eq!(queue.permits.load(), Load::Busy);
     for number in 0..20 {
         queue.ordinary(&format!("a/{number}"), 50).await;
     }
@@ -239,9 +239,44 @@ async fn urgent_reconcile_holds_other_writes_back_for_a_limited_time() {
     assert_eq!(granted.len(), all, "the urgent reconcile lasts too long to hold others back");
     granted.clear();
     assert_eq!(queue.granted().await.len(), 20 - 1 - all);
-    assert!(!queue.permits.is_busy(), "the urgent reconcile lasts too long to hold events back");
+    assert_ne!(queue.permits.load(), Load::Busy, "the urgent reconcile lasts too long to hold events back");
     drop(urgent);
     assert_idle(&queue.permits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn overloaded_server_gets_no_write_before_it_accepts_them() {
+    let mut queue = Queue::new(16);
+    for number in 0..8 {
+        queue.ordinary(&format!("a/{number}"), 50).await;
+    }
+    let in_flight = queue.granted().await;
+    assert_eq!((in_flight.len(), queue.permits.load()), (8, Load::Heavy));
+    let second = Duration::from_secs(1);
+    assert!(queue.permits.pause(2 * second));
+    assert!(!queue.permits.pause(second), "the pause ends later than requested now");
+    // Their permits are returned, which grants none to others.
+    drop(in_flight);
+    for number in 0..20 {
+        queue.ordinary(&format!("a/{number}"), 50).await;
+    }
+    queue.urgent("b/desk", 1).await;
+    tokio::time::sleep(Duration::from_millis(1999)).await;
+    assert!(queue.granted().await.is_empty());
+    assert_eq!(queue.permits.load(), Load::Busy);
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    assert_eq!(queue.permits.paused_until(), None);
+    // The urgent one, and half as many of the others as before. Each success allows one more.
+    let (urgent, mut ordinary): (Vec<_>, Vec<_>) =
+        queue.granted().await.into_iter().partition(|(name, _)| name == "b/desk");
+    assert_eq!((urgent.len(), ordinary.len()), (1, 4));
+    ordinary.pop();
+    ordinary.extend(queue.granted().await);
+    assert_eq!(ordinary.len(), 5);
+    drop((urgent, ordinary));
+    while !queue.granted().await.is_empty() {}
+    assert_idle(&queue.permits);
+    assert_eq!(queue.permits.load(), Load::Idle);
 }
 
 #[test]
