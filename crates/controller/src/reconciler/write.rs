@@ -75,15 +75,16 @@ impl Scope<'_> {
         self.write(operation, async { self.context.client.request(request?).await }).await
     }
 
-    /// Deletes the object with this uid, not one that replaced it. Returns the object if finalizers keep it. Of the response
-    /// only `K` is decoded.
+    /// Deletes an object that meets the preconditions. Returns the object if finalizers keep it. Of the response only `K` is
+    /// decoded.
     pub(super) async fn delete<K: DeserializeOwned>(
         &self,
         operation: Operation,
         resource: &ApiResource,
-        (name, uid): (&str, &str),
+        (name, preconditions): (&str, Preconditions),
     ) -> Result<Option<K>, ReconcileError> {
-        let request = self.requests(resource).delete(name, &delete_uid(uid)).map_err(kube::Error::BuildRequest);
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let request = self.requests(resource).delete(name, &params).map_err(kube::Error::BuildRequest);
         let response: Deletion<K> =
             self.write(operation, async { self.context.client.request(request?).await }).await?;
         Ok(response.0)
@@ -160,8 +161,12 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Deletion<K> {
 
 /// Deletes the object with this uid, not one that replaced it.
 pub(super) fn delete_uid(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+    DeleteParams { preconditions: Some(with_uid(uid)), ..DeleteParams::default() }
+}
+
+/// The object with this uid, in any version.
+pub(super) fn with_uid(uid: &str) -> Preconditions {
+    Preconditions { uid: Some(uid.to_owned()), resource_version: None }
 }
 
 pub(super) fn post_params() -> PostParams {

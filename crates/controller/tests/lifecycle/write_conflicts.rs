@@ -1,6 +1,6 @@
-//! Another client writes the Node between the controller's read and its write.
+//! Another client writes the Node or the Machine between the controller's read and its write.
 
-use fivespot_api::keys;
+use fivespot_api::{Phase, keys};
 use fivespot_testbed::FaultProxy;
 use fivespot_testbed::audit::AuditMark;
 use fivespot_testbed::control_plane::WORKLOAD_ADMIN;
@@ -68,5 +68,33 @@ async fn conflicting_node_write_is_retried_with_fresh_read() {
     assert_eq!(node.spec.as_ref().unwrap().unschedulable, Some(true), "the controller removed the admin's cordon");
     assert!(has_taint(&node, &admin_taint) && has_taint(&node, &lent("a")), "{node:#?}");
     sm.unblock_pod("web").await;
+    ns.close().await;
+}
+
+/// The delete carries the version that it is based on: a process that is stopped before it sends the request does not delete
+/// a Machine that has changed since.
+#[tokio::test]
+async fn machine_is_deleted_in_the_known_version_or_after_a_read() {
+    let testbed = testbed().await;
+    let ns = namespace_with_cluster("delete-conflict").await;
+    let proxy = FaultProxy::start(testbed.control_plane()).unwrap();
+    let access = testbed.control_plane().service_account("5spot-system", "5spot-controller").await.unwrap();
+    let _controller = Controller::start_as(testbed, &access.through(&proxy), &["--namespace", &ns.name]);
+    let sm = scheduled_machine(&ns, "desk-01").create_running().await;
+
+    // The first write annotates the Machine.
+    let mark = testbed.audit().mark();
+    proxy.hold_request_of(2);
+    sm.set_kill_switch(true).await;
+    wait_for("the delete is in flight", async || proxy.holds_request()).await;
+    assert!(!sm.machine_is_terminating().await);
+    sm.patch_machine(&json!({ "metadata": { "annotations": { "example.com/changed": "true" } } })).await;
+    proxy.release();
+    sm.wait_for_phase(Phase::Terminated).await;
+    let audit = testbed.audit();
+    audit.caught_up(&ns.client).await;
+    let deletes = audit.since(mark).writes().on("machines").in_namespace(&ns.name).filter(sent_by_controller);
+    let codes: Vec<u16> = deletes.filter(|it| it.verb == "delete").0.into_iter().map(|it| it.code).collect();
+    assert_eq!(codes, [409, 200]);
     ns.close().await;
 }

@@ -11,6 +11,7 @@ use tracing::{debug, info};
 use crate::capi::{Child, Machine, ProviderObjectMeta};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
+use crate::reconciler::write::with_uid;
 use crate::runtime::request::{Operation, RequestError};
 
 impl Scope<'_> {
@@ -109,7 +110,7 @@ impl Scope<'_> {
         };
         let resource = self.context.kinds.resolve_any_version(reference).await?;
         let operation = Operation::new("delete", format!("{} {}", reference.kind, reference.name));
-        match self.delete::<IgnoredAny>(operation, &resource, (&reference.name, uid)).await {
+        match self.delete::<IgnoredAny>(operation, &resource, (&reference.name, with_uid(uid))).await {
             Ok(_) => {
                 info!(kind = reference.kind, name = reference.name, "Deleted provider object");
                 Ok(())

@@ -2,16 +2,19 @@
 
 use fivespot_planner::children::ChildNames;
 use fivespot_planner::observed::Exclusions;
-use kube::Api;
-use kube::api::Patch;
+use kube::api::{Patch, Preconditions};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use crate::capi::{EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine};
+use crate::capi::{Child as _, EXCLUDE_NODE_DRAINING, EXCLUDE_VOLUME_DETACH, Machine};
 use crate::reconciler::Scope;
 use crate::reconciler::error::ReconcileError;
 use crate::reconciler::write::patch_params;
 use crate::runtime::request::{Operation, RequestError};
+
+/// Attempts of a delete while other clients change the Machine.
+const MAX_ATTEMPTS: u32 = 5;
 
 impl Scope<'_> {
     pub(super) async fn set_exclusions(&self, exclusions: Exclusions) -> Result<(), ReconcileError> {
@@ -54,23 +57,46 @@ impl Scope<'_> {
         }
     }
 
+    /// Deletes the Machine in the version that is known, so that a process that was stopped before it sends this does not
+    /// delete one that is in use again. Cluster API changes Machines often: after a conflict, the current version is deleted if
+    /// it is the same Machine and still managed by this object.
     pub(super) async fn delete_machine(&self, uid: &str) -> Result<(), ReconcileError> {
         let name = ChildNames::of(&self.key.name).machine;
         let operation = Operation::new("delete", format!("Machine {name}"));
-        match self.delete(operation, &self.context.served.machines, (&name, uid)).await {
-            Ok(machine) => {
-                if let Some(machine) = machine {
-                    self.context.machines.apply_write_response(machine);
+        let known = self.context.machines.get(self.key).filter(|machine| machine.uid().as_deref() == Some(uid));
+        let mut version = known.and_then(|machine| machine.resource_version());
+        for _ in 0..MAX_ATTEMPTS {
+            let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
+            match self.delete(operation.clone(), &self.context.served.machines, (&name, preconditions)).await {
+                Ok(machine) => {
+                    if let Some(machine) = machine {
+                        self.context.machines.apply_write_response(machine);
+                    }
+                    info!(machine = name, "Deleted Machine");
+                    return Ok(());
                 }
-                info!(machine = name, "Deleted Machine");
-                Ok(())
+                Err(error) if error.is_not_found() => {
+                    self.context.machines.mark_deleted(self.key);
+                    return Ok(());
+                }
+                Err(error) if error.request().is_some_and(RequestError::is_conflict) => {
+                    version = Some(self.version_to_delete(&name, uid).await?.ok_or(error)?);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if error.is_not_found() => {
-                self.context.machines.mark_deleted(self.key);
-                Ok(())
-            }
-            Err(error) => Err(error),
         }
+        Err(ReconcileError::RepeatedConflict { operation, attempts: MAX_ATTEMPTS })
+    }
+
+    /// The current version of the Machine; `None` if it is another one, or no longer managed by this object.
+    async fn version_to_delete(&self, name: &str, uid: &str) -> Result<Option<String>, ReconcileError> {
+        let operation = Operation::new("read", format!("Machine {name}"));
+        let Some(machine) = self.write(operation, self.machines().get_opt(name)).await? else { return Ok(None) };
+        let is_managed = machine.ownership().is_owned_by(&self.object.uid().unwrap_or_default())
+            && machine.ownership().controller_kind().is_none();
+        let version = machine.resource_version().filter(|_| is_managed && machine.uid().as_deref() == Some(uid));
+        self.context.machines.apply_read(machine);
+        Ok(version)
     }
 
     pub(super) fn machines(&self) -> Api<Machine> {
