@@ -8,6 +8,7 @@ use crate::shell::{self, cargo};
 pub(crate) fn run() -> Result<()> {
     let benches = [
         ("fivespot-schedule", "next_change"),
+        ("fivespot-controller", "fleet"),
         ("fivespot-controller", "boundary"),
         ("fivespot-controller", "force_removal"),
         ("fivespot-controller", "reclaim_under_load"),

@@ -34,7 +34,7 @@ pub(crate) struct Config {
           default_value_t = false, default_missing_value = "true")]
     pub(crate) leader_election: bool,
 
-    /// Namespace of the Leases [default: the value of `POD_NAMESPACE`]
+    /// Namespace of the Leases [default: the value of POD_NAMESPACE]
     #[arg(long, value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
 
