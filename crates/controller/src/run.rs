@@ -40,6 +40,8 @@ const RECONCILES_PER_WRITE: usize = 4;
 const LANES_PER_NAMESPACE: usize = 4;
 /// When to reconcile an object again whose reconcile panicked, unless it changes before.
 const REQUEUE_AFTER_PANIC: Duration = Duration::from_mins(1);
+/// How often the metric of entries in memory is updated.
+const ENTRIES_INTERVAL: Duration = Duration::from_secs(5);
 /// How long running reconciles may take to end on shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long publishing queued events may take after that.
@@ -122,6 +124,7 @@ async fn run_controller(
         NotServed(kind) = triggers::watch_all(&context, health, config.namespace.as_deref()) => Err(not_served(kind)),
         NotServed(kind) = hold_shards(&context, leases.as_ref(), &ready) => Err(not_served(kind)),
         () = work(&context, health, (&tasks, &ready)) => Ok(()),
+        never = record_entries(&context) => never,
         () = shutdown.cancelled() => {
             health.set_synced(false);
             finish_tasks(&context, &tasks, leases.as_ref()).await;
@@ -136,6 +139,13 @@ fn instance(config: &Config, leases: &LeaseConfig) -> Instance {
         identity: Identity::new(config.instance_id, &hostname(), fastrand::u32(..)),
         partition: Partition { count: config.instance_count, namespace: config.namespace.clone().unwrap_or_default() },
         lease_duration: leases.duration,
+    }
+}
+
+async fn record_entries(context: &Context) -> ! {
+    loop {
+        context.record_entries();
+        tokio::time::sleep(ENTRIES_INTERVAL).await;
     }
 }
 

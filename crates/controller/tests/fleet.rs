@@ -84,6 +84,58 @@ async fn burst_needs_five_requests_per_object_and_no_error() {
     ns.close().await;
 }
 
+/// How often objects are created and deleted, and how many.
+fn churn() -> (usize, usize) {
+    if fivespot_testbed::is_long() { (10, 1000) } else { (3, 60) }
+}
+
+/// Resident memory of a process in MiB.
+fn resident(controller: &Controller) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+}
+
+#[tokio::test]
+async fn nothing_is_kept_about_objects_that_were_deleted() {
+    let _serial = SERIAL.lock().await;
+    let testbed = testbed().await;
+    let ns = namespace_with_cluster("churn").await;
+    let controller = Controller::start(testbed, &ns).await;
+    let (rounds, objects) = churn();
+    let mut memory = Vec::new();
+    for round in 0..rounds {
+        // Other names in each round: what is kept by name would not grow otherwise.
+        let names: Vec<String> = (0..objects).map(|it| format!("desk-{round}-{it:04}")).collect();
+        create_all(&ns, &names, 50).await;
+        for name in &names {
+            TestMachine::new(&ns, name).wait_until_running().await;
+        }
+        stream::iter(&names)
+            .for_each_concurrent(CONCURRENT_CREATES, async |name| {
+                let sm = TestMachine::new(&ns, name);
+                sm.delete().await;
+                sm.wait_until_deleted().await;
+            })
+            .await;
+        wait_for("nothing is kept", async || {
+            let metrics = controller.metrics().await;
+            let entries: Vec<&str> =
+                metrics.lines().filter(|it| it.starts_with("fivespot_internal_entries{")).collect();
+            assert!(entries.len() > 5, "{metrics}");
+            let kept: Vec<&str> = entries.into_iter().filter(|it| !it.ends_with("} 0")).collect();
+            if kept.is_empty() { Ok(()) } else { Err(format!("{kept:?}")) }
+        })
+        .await;
+        memory.push(resident(&controller));
+    }
+    println!("{memory:.1?} MiB after each round");
+    // The first round fills the buffers of connections and of the allocator.
+    let (second, last) = (memory[1], memory[rounds - 1]);
+    assert!(last < second * 1.3 + 4.0, "{memory:?} MiB after each round");
+    ns.close().await;
+}
+
 #[tokio::test]
 async fn later_window_needs_five_requests_per_object() {
     const OBJECTS: usize = 20;

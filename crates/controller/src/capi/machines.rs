@@ -58,6 +58,11 @@ impl MachineIndex {
         self.cache.wait_until_ready().await;
     }
 
+    /// Entries about ScheduledMachines, and about claims of Machines.
+    pub(crate) fn entries(&self) -> (usize, usize) {
+        (self.owners.lock().len(), self.claims.lock().len())
+    }
+
     /// Whether no other Machine has the same providerID.
     pub(crate) fn is_sole_claimant(&self, machine: &Machine, among: Claimants) -> bool {
         let is_sole = |claim| self.claims.lock().get(&claim).is_none_or(|claimants| claimants.len() <= 1);

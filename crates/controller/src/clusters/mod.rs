@@ -179,6 +179,12 @@ impl WorkloadClusters {
         conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "Unknown")
     }
 
+    /// Objects with a Node, and connections.
+    pub(crate) fn entries(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.cluster_of.len(), state.connections.len())
+    }
+
     /// An object has no Node any more. Its cluster is disconnected if it was the last.
     pub(crate) fn release(&self, key: &Key) {
         let mut state = self.state.lock();

@@ -1,11 +1,12 @@
 //! Decodes a ScheduledMachine.
 
+use fivespot_api::conditions::{ConditionStatus, Ready, Reason as _};
 use fivespot_api::{InlineObject, ScheduleSpec, ScheduledMachineSpec, ScheduledMachineStatus, defaults, keys};
 use fivespot_planner::children::InlineSpecs;
 use fivespot_planner::intent::{self, Intent};
 use fivespot_validation::inline_spec::{InlineSpecSummaries, InlineSpecSummary};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use serde_json::Map;
 use serde_json::value::RawValue;
 
@@ -46,6 +47,7 @@ pub(super) fn decode(json: &str) -> Result<ReceivedObject, serde_json::Error> {
             unreadable,
             status: serde_json::to_string(&status).unwrap_or_default().into_boxed_str(),
             phase: status.phase,
+            not_ready: not_ready(&status.conditions),
             reclaim_in_progress: status.reclaim.is_some_and(|reclaim| reclaim.in_progress),
             unreadable_status: unreadable_status.map(str::to_owned).collect(),
         },
@@ -188,4 +190,11 @@ fn status(fields: &mut Fields<'_, '_>) -> ScheduledMachineStatus {
         message: fields.read("message"),
         conditions: fields.read("conditions").unwrap_or_default(),
     }
+}
+
+/// Why condition `Ready` is False. Users may be able to write the status: a reason that does not exist is none.
+fn not_ready(conditions: &[Condition]) -> Option<Ready> {
+    let is_false = |it: &&Condition| it.type_ == Ready::CONDITION && it.status == ConditionStatus::False.as_str();
+    let condition = conditions.iter().find(is_false)?;
+    Ready::ALL.iter().find(|it| it.status() == ConditionStatus::False && it.as_str() == condition.reason).copied()
 }

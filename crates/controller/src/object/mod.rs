@@ -9,6 +9,7 @@ pub(crate) mod fields;
 
 use std::borrow::Cow;
 
+use fivespot_api::conditions::Ready;
 use fivespot_api::{Phase, ScheduledMachine, ScheduledMachineSpec, ScheduledMachineStatus};
 use fivespot_planner::children::InlineSpecs;
 use fivespot_planner::input::RequestedState;
@@ -34,6 +35,7 @@ pub(crate) struct StoredObject {
     /// The status as JSON, which needs half of the memory of the decoded one.
     status: Box<str>,
     phase: Option<Phase>,
+    not_ready: Option<Ready>,
     reclaim_in_progress: bool,
     /// Names of the fields of the status that cannot be read.
     pub(crate) unreadable_status: Vec<String>,
@@ -59,6 +61,11 @@ impl StoredObject {
 
     pub(crate) fn phase(&self) -> Option<Phase> {
         self.phase
+    }
+
+    /// Why condition `Ready` is False; `None` if it is not.
+    pub(crate) fn not_ready(&self) -> Option<Ready> {
+        self.not_ready
     }
 
     pub(crate) fn is_reclaim_in_progress(&self) -> bool {

@@ -159,3 +159,24 @@ fn recorded_intent_counts_until_the_status_includes_it() {
         assert!(stored.unobserved_intent.is_none() && stored.name_any() == "desk");
     }
 }
+
+#[test]
+fn reason_for_not_being_ready_is_one_that_exists() {
+    let not_ready = |status: &str, reason: &str| {
+        let condition = json!({
+            "type": "Ready",
+            "status": status,
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let object = json!({ "metadata": { "name": "desk" }, "status": { "conditions": [condition] } });
+        let received: ReceivedObject = serde_json::from_value(object).unwrap();
+        received.stored.not_ready()
+    };
+    assert_eq!(not_ready("False", "Provisioning"), Some(Ready::Provisioning));
+    // Users may be able to write the status, and the reason becomes the label of a metric.
+    for (status, reason) in [("True", "MachineRunning"), ("False", "Forged"), ("True", "Provisioning")] {
+        assert_eq!(not_ready(status, reason), None, "{status} {reason}");
+    }
+}

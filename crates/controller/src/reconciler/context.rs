@@ -17,7 +17,7 @@ use crate::clusters::{WorkloadClusters, has_reclaim_request};
 use crate::object::StoredObject;
 use crate::runtime::cache::{Cache, CacheEvent};
 use crate::runtime::events::EventPublisher;
-use crate::runtime::metrics::Metrics;
+use crate::runtime::metrics::{Metrics, ObjectState};
 use crate::runtime::permits::{Urgency, WritePermits};
 use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::{Key, WorkQueue};
@@ -150,7 +150,7 @@ impl Context {
             self.queue.add(key);
             objects += 1;
         }
-        self.recount_phases();
+        self.recount_objects();
         if is_held {
             info!(shard, objects, "Acquired shard");
         } else {
@@ -163,24 +163,45 @@ impl Context {
         self.shards.may_be_outdated(key, self.objects.watched_version())
     }
 
-    /// Updates the metric of objects by phase. Each instance counts those that it acts on.
-    pub(crate) fn count_phase(&self, event: &CacheEvent<StoredObject>) {
+    /// Updates the metrics of objects by phase and readiness. Each instance counts those that it acts on.
+    pub(crate) fn count_object(&self, event: &CacheEvent<StoredObject>) {
         match event {
             CacheEvent::Unchanged | CacheEvent::Deleted { was_cached: false, .. } => {}
             CacheEvent::Applied { after: object, .. } | CacheEvent::Deleted { object, .. }
                 if !self.shards.holds(&Key::of(object)) => {}
             CacheEvent::Applied { before, after } => {
-                self.metrics.move_phase(before.as_deref().and_then(StoredObject::phase), after.phase());
+                self.metrics.move_object(before.as_deref().map(state).unwrap_or_default(), state(after));
             }
-            CacheEvent::Deleted { object, was_cached: true } => self.metrics.move_phase(object.phase(), None),
-            CacheEvent::Resynced => self.recount_phases(),
+            CacheEvent::Deleted { object, was_cached: true } => {
+                self.metrics.move_object(state(object), ObjectState::default());
+            }
+            CacheEvent::Resynced => self.recount_objects(),
         }
     }
 
-    fn recount_phases(&self) {
+    fn recount_objects(&self) {
         let all = self.objects.all();
         let held = all.iter().filter(|object| self.shards.holds(&Key::of(object.as_ref())));
-        self.metrics.recount_phases(held.filter_map(|object| object.phase()));
+        self.metrics.recount_objects(held.map(|object| state(object)));
+    }
+
+    /// Updates the metric of entries in memory, which shows a leak.
+    pub(crate) fn record_entries(&self) {
+        let (owners, claims) = self.machines.entries();
+        let (objects_with_node, connections) = self.workload_clusters.entries();
+        for (map, entries) in [
+            ("queue", self.queue.len()),
+            ("retries", self.retries.lock().len()),
+            ("uncertain", self.uncertain.lock().len()),
+            ("postponed", self.postponed.lock().len()),
+            ("overdue", self.metrics.overdue_entries()),
+            ("machine_owners", owners),
+            ("machine_claims", claims),
+            ("objects_with_node", objects_with_node),
+            ("connections", connections),
+        ] {
+            self.metrics.set_entries(map, entries);
+        }
     }
 
     /// Whether an owner or an administrator waits for the machine to be removed. Urgency decides the order of reconciles and
@@ -211,4 +232,8 @@ impl Context {
         self.postponed.lock().remove(key);
         self.workload_clusters.release(key);
     }
+}
+
+fn state(object: &StoredObject) -> ObjectState {
+    ObjectState { phase: object.phase(), not_ready: object.not_ready() }
 }

@@ -65,7 +65,7 @@ fn on_scheduled_machine(context: &Context, event: Event<StoredObject>) {
         context.shards.list_started();
     }
     let event = context.objects.apply_watch_event(event);
-    context.count_phase(&event);
+    context.count_object(&event);
     match event {
         CacheEvent::Unchanged => {}
         CacheEvent::Applied { after, .. } => {

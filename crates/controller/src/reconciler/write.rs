@@ -111,7 +111,7 @@ impl Scope<'_> {
                 Ok(())
             }
             Err(error) if error.is_not_found() => {
-                self.context.count_phase(&self.context.objects.mark_deleted(&self.object));
+                self.context.count_object(&self.context.objects.mark_deleted(&self.object));
                 Err(ReconcileError::Deleted { object: format!("ScheduledMachine {}", self.key) })
             }
             Err(error) => Err(error),
@@ -130,7 +130,7 @@ impl Scope<'_> {
         } else {
             objects.apply_write_response(stored.clone())
         };
-        self.context.count_phase(&event);
+        self.context.count_object(&event);
         self.object = stored;
         self.inline_specs = inline_specs.filter(|_| self.creates_children);
     }

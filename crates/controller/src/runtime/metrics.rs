@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use fivespot_api::Phase;
+use fivespot_api::conditions::{ConditionStatus, Ready, Reason as _};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -24,6 +25,7 @@ pub(crate) struct Metrics {
     reconciliations: Family<PhaseResultLabels, Counter>,
     durations: Family<PhaseLabels, Histogram, fn() -> Histogram>,
     machines: Family<PhaseLabels, Gauge>,
+    not_ready: Family<ReasonLabels, Gauge>,
     evaluations: Family<ResultLabels, Counter>,
     lateness: Histogram,
     kill_switches: Counter,
@@ -36,6 +38,7 @@ pub(crate) struct Metrics {
     /// The objects that `overdue` counts.
     overdue_keys: Mutex<HashSet<Key>>,
     shards: Family<ShardLabels, Gauge>,
+    entries: Family<MapLabels, Gauge>,
     watches: Family<KindLabels, Gauge>,
     dropped_spans: Counter,
 }
@@ -52,6 +55,18 @@ struct PhaseLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+/// What an object counts as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObjectState {
+    pub(crate) phase: Option<Phase>,
+    pub(crate) not_ready: Option<Ready>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,
 }
@@ -64,6 +79,11 @@ struct ErrorLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ShardLabels {
     shard: u32,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MapLabels {
+    map: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -86,6 +106,7 @@ impl Metrics {
             reconciliations: Family::default(),
             durations: Family::new_with_constructor(durations),
             machines: Family::default(),
+            not_ready: Family::default(),
             evaluations: Family::default(),
             lateness: Histogram::new(exponential_buckets(0.01, 4.0, 8)),
             kill_switches: Counter::default(),
@@ -97,6 +118,7 @@ impl Metrics {
             overdue: Gauge::default(),
             overdue_keys: Mutex::default(),
             shards: Family::default(),
+            entries: Family::default(),
             watches: Family::default(),
             dropped_spans: Counter::default(),
             registry: Registry::default(),
@@ -112,6 +134,11 @@ impl Metrics {
             metrics.durations.clone(),
         );
         registry.register("machines_by_phase", "Number of ScheduledMachines, by phase", metrics.machines.clone());
+        registry.register(
+            "machines_not_ready",
+            "Number of ScheduledMachines whose condition Ready is False, by reason",
+            metrics.not_ready.clone(),
+        );
         registry.register(
             "schedule_evaluations",
             "Total number of schedule evaluations, by result",
@@ -145,6 +172,11 @@ impl Metrics {
             "Number of machines whose shutdown exceeds gracefulShutdownTimeout",
             metrics.overdue.clone(),
         );
+        registry.register(
+            "internal_entries",
+            "Number of entries that the process keeps in memory, by what they are about",
+            metrics.entries.clone(),
+        );
         registry.register("shard_held", "Whether this instance holds the shard", metrics.shards.clone());
         registry.register(
             "watch_up",
@@ -165,6 +197,9 @@ impl Metrics {
     fn initialize(&self) {
         for phase in Phase::ALL {
             self.machines.get_or_create(&PhaseLabels { phase: phase.as_str() }).set(0);
+        }
+        for reason in not_ready_reasons() {
+            self.not_ready.get_or_create(&ReasonLabels { reason: reason.as_str() }).set(0);
         }
         for (family, results) in [
             (&self.evaluations, &["ok", "invalid"][..]),
@@ -247,29 +282,51 @@ impl Metrics {
         self.dropped_spans.inc_by(count);
     }
 
+    pub(crate) fn set_entries(&self, map: &'static str, entries: usize) {
+        self.entries.get_or_create(&MapLabels { map }).set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn overdue_entries(&self) -> usize {
+        self.overdue_keys.lock().len()
+    }
+
     pub(crate) fn set_watch_up(&self, kind: &'static str, up: bool) {
         self.watches.get_or_create(&KindLabels { kind }).set(i64::from(up));
     }
 
-    /// Moves an object between phases; `None` if it did not exist before, or does not any more.
-    pub(crate) fn move_phase(&self, from: Option<Phase>, to: Option<Phase>) {
+    /// Changes what an object counts as; the default if it did not exist before, or does not any more.
+    pub(crate) fn move_object(&self, from: ObjectState, to: ObjectState) {
         if from == to {
             return;
         }
-        if let Some(phase) = from {
-            self.machines.get_or_create(&PhaseLabels { phase: phase.as_str() }).dec();
-        }
-        if let Some(phase) = to {
-            self.machines.get_or_create(&PhaseLabels { phase: phase.as_str() }).inc();
+        for (state, change) in [(from, -1), (to, 1)] {
+            if let Some(phase) = state.phase {
+                self.machines.get_or_create(&PhaseLabels { phase: phase.as_str() }).inc_by(change);
+            }
+            if let Some(reason) = state.not_ready {
+                self.not_ready.get_or_create(&ReasonLabels { reason: reason.as_str() }).inc_by(change);
+            }
         }
     }
 
     /// Counts all objects again, after a list.
-    pub(crate) fn recount_phases(&self, phases: impl Iterator<Item = Phase>) {
-        let mut counts: HashMap<Phase, i64> = Phase::ALL.into_iter().map(|phase| (phase, 0)).collect();
-        phases.for_each(|phase| *counts.entry(phase).or_default() += 1);
-        for (phase, count) in counts {
+    pub(crate) fn recount_objects(&self, states: impl Iterator<Item = ObjectState>) {
+        let mut phases: HashMap<Phase, i64> = Phase::ALL.into_iter().map(|phase| (phase, 0)).collect();
+        let mut reasons: HashMap<Ready, i64> = not_ready_reasons().map(|reason| (reason, 0)).collect();
+        for state in states {
+            state.phase.into_iter().for_each(|phase| *phases.entry(phase).or_default() += 1);
+            state.not_ready.into_iter().for_each(|reason| *reasons.entry(reason).or_default() += 1);
+        }
+        for (phase, count) in phases {
             self.machines.get_or_create(&PhaseLabels { phase: phase.as_str() }).set(count);
         }
+        for (reason, count) in reasons {
+            self.not_ready.get_or_create(&ReasonLabels { reason: reason.as_str() }).set(count);
+        }
     }
+}
+
+/// The reasons for which condition `Ready` is False.
+fn not_ready_reasons() -> impl Iterator<Item = Ready> {
+    Ready::ALL.iter().copied().filter(|reason| reason.status() == ConditionStatus::False)
 }

@@ -169,6 +169,16 @@ impl WorkQueue {
         }
     }
 
+    /// Objects that are due, running, or will be due.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.due_at.len()
+            + state.waiting.len()
+            + state.running.len()
+            + state.waiting_elsewhere.len()
+            + state.dirty.len()
+    }
+
     /// A running object waits for a workload cluster, until the guard is dropped.
     pub(crate) fn wait_elsewhere<'a>(&'a self, key: &'a Key) -> WaitElsewhere<'a> {
         self.state.lock().wait_elsewhere(key);

@@ -20,6 +20,7 @@ async fn endpoints_serve_health_and_every_queried_series() {
         let expected = [
             "fivespot_machines_by_phase{phase=\"Terminated\"} 1",
             "fivespot_machines_by_phase{phase=\"Active\"} 0",
+            "fivespot_machines_not_ready{reason=\"Provisioning\"} 0",
             "fivespot_kill_switch_activations_total 1",
             "fivespot_api_requests_total{verb=\"create\",resource=\"machines\",code=\"201\"} 1",
             "fivespot_build_info{version=",

@@ -29,10 +29,10 @@ pub(super) async fn latest(context: &Context, key: &Key) -> Result<Option<Arc<St
         let objects: Api<StoredObject> = Api::namespaced(context.client.clone(), &key.namespace);
         let operation = Operation::new("read", format!("ScheduledMachine {key}"));
         match send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&key.name)).await? {
-            Some(object) => context.count_phase(&context.objects.apply_read(object)),
+            Some(object) => context.count_object(&context.objects.apply_read(object)),
             None => {
                 if let Some(cached) = context.objects.get(&key.namespace, &key.name) {
-                    context.count_phase(&context.objects.mark_deleted(&cached));
+                    context.count_object(&context.objects.mark_deleted(&cached));
                 }
             }
         }
