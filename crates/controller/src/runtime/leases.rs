@@ -28,6 +28,8 @@ use crate::runtime::watches::{NotServed, watch};
 const NAME_PREFIX: &str = "5spot-shard-";
 /// What another program may have written as the duration of a Lease is limited to this.
 const MAX_DURATION: Duration = Duration::from_hours(1);
+/// Attempts to release a Lease that others change at the same time.
+const RELEASE_ATTEMPTS: usize = 3;
 /// The delay after a request that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -245,26 +247,29 @@ impl Leases {
         self.state.lock().table.release(shard);
         self.publish();
         self.shards.wait_for_writes(shard).await;
-        let lease = {
-            let state = self.state.lock();
-            let record = state.table.record(shard);
-            if record.and_then(|it| it.holder.as_ref()) != Some(&state.table.instance().identity) {
-                return Ok(());
+        for _ in 0..RELEASE_ATTEMPTS {
+            let lease = {
+                let state = self.state.lock();
+                let record = state.table.record(shard);
+                if record.and_then(|it| it.holder.as_ref()) != Some(&state.table.instance().identity) {
+                    return Ok(());
+                }
+                self.desired(&state, shard, LeaseAction::Release)
+            };
+            match self.write(shard, LeaseAction::Release, &lease).await {
+                Ok(written) => {
+                    let mut state = self.state.lock();
+                    state.table.observed(shard, record(&written), uptime());
+                    state.keep_newer(shard, written);
+                    info!(shard, "Released shard");
+                    return Ok(());
+                }
+                // Another instance requested it, or a renewal was in flight when the process was stopped.
+                Err(error) if error.is_conflict() || error.is_not_found() => self.read(shard).await?,
+                Err(error) => return Err(error),
             }
-            self.desired(&state, shard, LeaseAction::Release)
-        };
-        match self.write(shard, LeaseAction::Release, &lease).await {
-            Ok(written) => {
-                let mut state = self.state.lock();
-                state.table.observed(shard, record(&written), uptime());
-                state.keep_newer(shard, written);
-                info!(shard, "Released shard");
-                Ok(())
-            }
-            // It is not held, or will lapse.
-            Err(error) if error.is_conflict() || error.is_not_found() => self.read(shard).await,
-            Err(error) => Err(error),
         }
+        Ok(())
     }
 
     /// Releases all shards, each when none of its writes is in flight.
