@@ -9,17 +9,15 @@ mod fixtures;
 
 use std::io::Write as _;
 
-use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, ProviderKind, REMOTE_MACHINE};
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{TestNamespace, Testbed};
 use fixtures::{
-    CONTROLLER_USER, Controller, TestMachine, machine_resource, namespace_with_cluster, never, scheduled_machine,
+    CONTROLLER_USER, Controller, TestMachine, namespace_with_cluster, never, scheduled_machine, send_same_writes,
     wait_for, window,
 };
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{DynamicObject, PostParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const OBJECTS: usize = 100;
 /// The controller's default for `--max-concurrent-writes`.
@@ -92,28 +90,4 @@ async fn measure_bare_client(testbed: &Testbed) -> SignedDuration {
     let created = testbed.audit().entries().in_namespace(&ns.name).on("machines").succeeded();
     let last = created.filter(|it| it.verb == "create").0.into_iter().map(|it| it.at).max().unwrap();
     last.duration_since(start)
-}
-
-async fn send_same_writes(sm: &TestMachine<'_>) {
-    let name = &sm.name;
-    let intent = format!("1 {} {}", api_kind(&K0S_WORKER_CONFIG), api_kind(&REMOTE_MACHINE));
-    let annotations = json!({ "example.com/children": intent });
-    sm.patch(&json!({ "metadata": { "finalizers": ["example.com/bare"], "annotations": annotations } })).await;
-    for (kind, suffix) in [(&K0S_WORKER_CONFIG, "bootstrap"), (&REMOTE_MACHINE, "infra")] {
-        let resource = kind.api_resource();
-        let object = DynamicObject::new(&format!("{name}-{suffix}"), &resource).data(json!({ "spec": {} }));
-        sm.ns.dynamic_api(&resource).create(&PostParams::default(), &object).await.unwrap();
-    }
-    let reference = |kind: &str, group: &str, suffix: &str| json!({ "apiGroup": group, "kind": kind, "name": format!("{name}-{suffix}") });
-    let machine = DynamicObject::new(&sm.machine_name(), &machine_resource()).data(json!({ "spec": {
-        "clusterName": "edge",
-        "bootstrap": { "configRef": reference("K0sWorkerConfig", K0S_WORKER_CONFIG.group, "bootstrap") },
-        "infrastructureRef": reference("RemoteMachine", REMOTE_MACHINE.group, "infra"),
-    } }));
-    sm.machines().create(&PostParams::default(), &machine).await.unwrap();
-    sm.patch_status(&json!({ "status": { "phase": "Active", "message": "a sentence of the usual length" } })).await;
-}
-
-fn api_kind(kind: &ProviderKind) -> String {
-    format!("{}/{}", kind.api_version(), kind.kind)
 }

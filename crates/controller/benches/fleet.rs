@@ -16,18 +16,15 @@ use std::time::Duration;
 
 use fivespot_testbed::audit::{AuditEntry, AuditMark};
 use fivespot_testbed::process::Signal;
-use fivespot_testbed::provider::kinds::{K0S_WORKER_CONFIG, REMOTE_MACHINE};
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{TestNamespace, Testbed};
 use fixtures::{
-    Controller, TestMachine, machine_resource, namespace_with_cluster, scheduled_machine, sent_by_controller, wait_for,
-    window,
+    Controller, namespace_with_cluster, scheduled_machine, send_same_writes, sent_by_controller, wait_for, window,
 };
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 
 const DEFAULT_SIZES: [usize; 2] = [1000, 10_000];
@@ -92,7 +89,7 @@ async fn measure(testbed: &Testbed, objects: usize) -> Value {
     let mark = testbed.audit().mark();
     tokio::time::sleep(Duration::from_mins(1)).await;
     let quiet = requests_since(testbed, &ns, mark).await.len();
-    let (memory, highest) = resident(&controller);
+    let (memory, highest) = controller.resident_memory();
     drop(controller);
     let after = measure_bare_client(testbed, objects).await;
     let bare = f64::midpoint(before, after);
@@ -159,35 +156,6 @@ async fn measure_bare_client(testbed: &Testbed, objects: usize) -> f64 {
     })
     .await;
     Timestamp::now().duration_since(start).as_secs_f64()
-}
-
-async fn send_same_writes(sm: &TestMachine<'_>) {
-    let name = &sm.name;
-    let intent = json!({ "example.com/children": "1 bootstrap/v1/K0sWorkerConfig infrastructure/v1/RemoteMachine" });
-    sm.patch(&json!({ "metadata": { "finalizers": ["example.com/bare"], "annotations": intent } })).await;
-    for (kind, suffix) in [(&K0S_WORKER_CONFIG, "bootstrap"), (&REMOTE_MACHINE, "infra")] {
-        let resource = kind.api_resource();
-        let object = DynamicObject::new(&format!("{name}-{suffix}"), &resource).data(json!({ "spec": {} }));
-        sm.ns.dynamic_api(&resource).create(&PostParams::default(), &object).await.unwrap();
-    }
-    let reference = |kind: &str, group: &str, suffix: &str| json!({ "apiGroup": group, "kind": kind, "name": format!("{name}-{suffix}") });
-    let machine = DynamicObject::new(&sm.machine_name(), &machine_resource()).data(json!({ "spec": {
-        "clusterName": "edge",
-        "bootstrap": { "configRef": reference("K0sWorkerConfig", K0S_WORKER_CONFIG.group, "bootstrap") },
-        "infrastructureRef": reference("RemoteMachine", REMOTE_MACHINE.group, "infra"),
-    } }));
-    sm.machines().create(&PostParams::default(), &machine).await.unwrap();
-    sm.patch_status(&json!({ "status": { "phase": "Active", "message": "a sentence of the usual length" } })).await;
-}
-
-/// Resident memory of a process in MiB: now, and the highest so far.
-fn resident(controller: &Controller) -> (f64, f64) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid())).unwrap();
-    let field = |name: &str| {
-        let kibibytes = status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().trim_end_matches(" kB");
-        kibibytes.parse::<f64>().unwrap() / 1024.0
-    };
-    (field("VmRSS:"), field("VmHWM:"))
 }
 
 /// Seconds from the death of an instance until the other one has created all Machines that are due.

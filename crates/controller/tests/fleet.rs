@@ -89,13 +89,6 @@ fn churn() -> (usize, usize) {
     if fivespot_testbed::is_long() { (10, 1000) } else { (3, 60) }
 }
 
-/// Resident memory of a process in MiB.
-fn resident(controller: &Controller) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-}
-
 #[tokio::test]
 async fn nothing_is_kept_about_objects_that_were_deleted() {
     let _serial = SERIAL.lock().await;
@@ -127,7 +120,7 @@ async fn nothing_is_kept_about_objects_that_were_deleted() {
             if kept.is_empty() { Ok(()) } else { Err(format!("{kept:?}")) }
         })
         .await;
-        memory.push(resident(&controller));
+        memory.push(controller.resident_memory().0);
     }
     println!("{memory:.1?} MiB after each round");
     // The first round fills the buffers of connections and of the allocator.

@@ -13,16 +13,6 @@ use crate::{raw, serial};
 const MEMORY_LIMIT: f64 = 256.0;
 const CONCURRENT: usize = 8;
 
-/// Resident memory of a process in MiB: now, and the highest so far.
-fn resident(controller: &Controller) -> (f64, f64) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid())).unwrap();
-    let field = |name: &str| {
-        let kibibytes = status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().trim_end_matches(" kB");
-        kibibytes.parse::<f64>().unwrap() / 1024.0
-    };
-    (field("VmRSS:"), field("VmHWM:"))
-}
-
 /// etcd stores at most 1.5 MiB.
 const LARGE_SPEC: usize = 1_200_000;
 /// As many as the test can create quickly, or the number that the limit is promised for.
@@ -70,21 +60,21 @@ async fn large_objects_stay_within_memory_limit() {
     // At start-up all objects are listed, and their status is written.
     let controller = Controller::start(testbed, &ns).await;
     controller.wait_until_ready().await;
-    let listed = resident(&controller);
+    let listed = controller.resident_memory();
     let expected = format!("fivespot_machines_by_phase{{phase=\"Error\"}} {count}");
     wait_for("all objects are reported as invalid", async || {
         let metrics = controller.metrics().await;
         if metrics.contains(&expected) { Ok(()) } else { Err(metrics) }
     })
     .await;
-    let reported = resident(&controller);
+    let reported = controller.resident_memory();
     // Edits arrive by the watch, and the status is written again.
     let priority = json!({ "spec": { "priority": 7 } });
     for_each_object(count, async |name| raw::patch(&ns, &name, &priority).await).await;
     for index in 0..count {
         raw::wait_until_invalid(&ns, &object_name(index)).await;
     }
-    let edited = resident(&controller);
+    let edited = controller.resident_memory();
     println!("MiB (now, highest): listed {listed:.0?}, status written {reported:.0?}, edited {edited:.0?}");
     assert!(edited.1 < MEMORY_LIMIT * 0.8, "listed {listed:?}, status written {reported:?}, edited {edited:?} MiB");
     ns.close().await;
@@ -115,7 +105,7 @@ async fn inline_specs_with_many_values_stay_within_memory_limit() {
         TestMachine::new(&ns, &name).wait_for_phase(Phase::Active).await;
     })
     .await;
-    let (now, highest) = resident(&controller);
+    let (now, highest) = controller.resident_memory();
     println!("{now:.0} MiB, at most {highest:.0}");
     assert!(highest < MEMORY_LIMIT * 0.4, "{highest} MiB");
     ns.close().await;
@@ -150,7 +140,7 @@ async fn memory_per_ordinary_object_is_small() {
             TestMachine::new(&ns, &name).wait_for_phase(Phase::Inactive).await;
         })
         .await;
-        measured.push(resident(&controller).0);
+        measured.push(controller.resident_memory().0);
     }
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let per_object = (measured[1] - measured[0]) / (many - FEW) as f64;

@@ -83,7 +83,12 @@ async fn stopped_instance_writes_nothing_when_it_continues() {
         let resumed = testbed().await.audit().mark();
         first.signal(Signal::CONT);
         first.wait_until_it_holds(&[]).await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        // It has looked at everything that was due, and the other one has worked meanwhile.
+        wait_for("the first instance has nothing left to do", async || {
+            first.controller.metric("fivespot_internal_entries{map=\"queue\"}").await == 0
+        })
+        .await;
+        wait_for("the second instance writes", async || writes_since(&ns, resumed).await.len() > 5).await;
         resumed
     };
     let resumed = tokio::select! {
