@@ -21,7 +21,8 @@ use crate::reconciler::{self, Context, ContextDeps, Requeue, triggers};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::client::client;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::health::{self, HEARTBEAT_INTERVAL, Health};
+use crate::runtime::health::{HEARTBEAT_INTERVAL, Health};
+use crate::runtime::http_server;
 use crate::runtime::leases::Leases;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::panics::{self, Panicked};
@@ -62,7 +63,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         .map_err(|error| Failure::failed("cannot start the async runtime", &error))?;
     // Signals are handled before the ports are open, so that a supervisor that sees them can stop the process.
     let shutdown = runtime.block_on(async { shutdown_on_signal() })?;
-    health::serve((config.health_port, config.metrics_port), &health, &metrics, log_filter)?;
+    http_server::serve((config.health_port, config.metrics_port), &health, &metrics, log_filter)?;
     let exporter = runtime.block_on(async { traces.start() });
     let result = runtime.block_on(run_controller((config, leases.as_ref()), &health, &metrics, shutdown));
     runtime.block_on(exporter.flush());

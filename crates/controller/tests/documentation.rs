@@ -9,7 +9,7 @@ use fivespot_api::{Phase, conditions};
 use fivespot_planner::events::Reason;
 
 const METRICS_SOURCE: &str = include_str!("../src/runtime/metrics.rs");
-const ENDPOINTS_SOURCE: &str = include_str!("../src/runtime/health.rs");
+const ENDPOINTS_SOURCE: &str = include_str!("../src/runtime/http_server.rs");
 
 const LIFECYCLE: &str = "docs/concepts/lifecycle.md";
 const TROUBLESHOOTING: &str = "docs/how-to/troubleshoot-a-machine.md";

@@ -19,7 +19,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::wire::{IdentityMeta, Page, WireIdentity, WireStatus, complete};
+use super::truncated_json::complete;
+use super::wire::{IdentityMeta, Page, WireIdentity, WireStatus};
 use crate::runtime::rate_limit::RateLimit;
 use crate::runtime::request::{Operation, Origin, RequestError, send_to};
 

@@ -7,6 +7,7 @@
 //! Nothing here blocks a reconcile: it gets what is known now, and its object is queued again when that changes.
 
 mod agent_config;
+mod bounded;
 mod connection;
 mod known_nodes;
 mod kubeconfig;
@@ -15,6 +16,7 @@ mod nodes;
 mod pod_permits;
 mod requests;
 mod subscribers;
+mod truncated_json;
 mod waits;
 mod wire;
 
@@ -44,9 +46,10 @@ use nodes::NodeCache;
 pub(crate) use nodes::has_reclaim_request;
 pub(crate) use pod_permits::PodPermit;
 pub(crate) use requests::ConfigMaps;
+pub(crate) use truncated_json::complete;
 pub(crate) use waits::RunningReconcile;
 use waits::{RunningReconciles, Waits};
-pub(crate) use wire::{Page, WorkloadPod, complete};
+pub(crate) use wire::{Page, WorkloadPod};
 
 /// How often a kind of failure of one workload cluster is logged: its server decides how often it fails, and with what text.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);

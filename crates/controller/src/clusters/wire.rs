@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
 use fivespot_api::keys;
 use fivespot_validation::names::{is_dns_label, is_dns_subdomain};
@@ -13,8 +12,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, NodeCondition, NodeSpec, NodeS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+
+use super::bounded::{Bounded, First, Text};
 
 /// Objects in a page of a list. Fewer are requested; not every server honours that exactly.
 const MAX_PAGE_ITEMS: usize = 500;
@@ -82,18 +83,6 @@ pub(super) struct WireStatus {
     pub(super) code: u16,
     pub(super) message: Text<MAX_NAME>,
 }
-
-/// A list that fails to decode when it has more than `MAX` items.
-#[derive(Debug)]
-pub(crate) struct Bounded<T, const MAX: usize>(pub(crate) Vec<T>);
-
-/// A string of at most `MAX` bytes; the rest is cut off.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Text<const MAX: usize>(pub(crate) String);
-
-/// The first `MAX` items of a list.
-#[derive(Debug)]
-struct First<T, const MAX: usize>(Vec<T>);
 
 /// The labels or annotations that are read.
 #[derive(Debug, Default)]
@@ -266,38 +255,6 @@ impl TryFrom<WirePod> for WorkloadPod {
     }
 }
 
-/// Completes JSON that is cut off: drops the value that is incomplete and closes what is open. API servers send what
-/// identifies an object before what makes it large.
-pub(crate) fn complete(text: &str) -> String {
-    // What is before a comma is complete.
-    let (_, last_comma) = scan(text);
-    let text = &text[..last_comma];
-    let closing: String = scan(text).0.iter().rev().map(|byte| char::from(*byte)).collect();
-    format!("{text}{closing}")
-}
-
-/// What closes the open objects and lists of incomplete JSON, outermost first, and where its last comma is.
-fn scan(text: &str) -> (Vec<u8>, usize) {
-    let (mut closing, mut last_comma) = (Vec::new(), 0);
-    let (mut in_string, mut is_escaped) = (false, false);
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if in_string => is_escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
-            b'{' => closing.push(b'}'),
-            b'[' => closing.push(b']'),
-            b'}' | b']' => {
-                closing.pop();
-            }
-            b',' => last_comma = at,
-            _ => {}
-        }
-    }
-    (closing, last_comma)
-}
-
 /// Delegates to the type of the Kubernetes API.
 macro_rules! resource {
     ($type:ty, $object:ty, $scope:ty) => {
@@ -330,85 +287,6 @@ macro_rules! resource {
 resource!(WorkloadNode, Node, ClusterResourceScope);
 resource!(WorkloadConfigMap, ConfigMap, NamespaceResourceScope);
 resource!(WorkloadPod, Pod, NamespaceResourceScope);
-
-impl<T, const MAX: usize> Default for Bounded<T, MAX> {
-    fn default() -> Self {
-        Bounded(Vec::new())
-    }
-}
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items<T, const MAX: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
-            type Value = Bounded<T, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a list of at most {MAX} items")
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Bounded::default())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = seq.next_element()? {
-                    if items.len() == MAX {
-                        return Err(A::Error::custom(format_args!("a list has more than {MAX} items")));
-                    }
-                    items.push(item);
-                }
-                Ok(Bounded(items))
-            }
-        }
-        deserializer.deserialize_any(Items(PhantomData))
-    }
-}
-
-impl<'de, const MAX: usize> Deserialize<'de> for Text<MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Cut<const MAX: usize>;
-        impl<const MAX: usize> Visitor<'_> for Cut<MAX> {
-            type Value = Text<MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(text[..text.floor_char_boundary(MAX)].to_owned()))
-            }
-        }
-        deserializer.deserialize_str(Cut::<MAX>)
-    }
-}
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for First<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items<T, const MAX: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
-            type Value = First<T, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while items.len() < MAX {
-                    match seq.next_element()? {
-                        Some(item) => items.push(item),
-                        None => return Ok(First(items)),
-                    }
-                }
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(First(items))
-            }
-        }
-        deserializer.deserialize_seq(Items(PhantomData))
-    }
-}
 
 /// Annotation of a mirror pod, which a drain ignores.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
@@ -520,22 +398,9 @@ impl<'de> Deserialize<'de> for ReadyCondition {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn json_that_is_cut_off_anywhere_is_completed() {
-        let whole = json!({ "a": "x,{[\"\\", "b": [1, { "c": [], "d": {} }, [2, 3]], "e": { "f": "g" }, "h": null });
-        let text = whole.to_string();
-        for len in text.find(",\"b\"").unwrap() + 1..text.len() {
-            let completed: Value = serde_json::from_str(&complete(&text[..len])).unwrap_or_else(|error| {
-                panic!("{}: {error}", complete(&text[..len]));
-            });
-            assert!(completed.is_object());
-        }
-        assert_eq!(complete(""), "");
-    }
 
     #[test]
     fn many_owners_and_entries_do_not_fail_and_are_not_kept() {

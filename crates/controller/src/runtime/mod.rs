@@ -9,6 +9,7 @@ pub(crate) mod error_class;
 pub(crate) mod events;
 pub(crate) mod fair_queue;
 pub(crate) mod health;
+pub(crate) mod http_server;
 mod large_responses;
 pub(crate) mod leases;
 pub(crate) mod metrics;
