@@ -3,6 +3,7 @@
 
 mod overload;
 mod resume_check;
+mod retry_reads;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use tracing::Instrument as _;
 use self::overload::OverloadLayer;
 pub(crate) use self::overload::Paused;
 use self::resume_check::ResumeCheckLayer;
+use self::retry_reads::RetryReadsLayer;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::object_limits::ObjectLimits;
 use crate::runtime::permits::WritePermits;
@@ -54,6 +56,7 @@ pub(crate) fn client(
     let namespace = config.default_namespace.clone();
     let layers = ServiceBuilder::new()
         .layer(ResumeCheckLayer::default())
+        .layer(RetryReadsLayer)
         .layer(ObjectLimits::new())
         .layer(OverloadLayer::new(writes));
     let service = layers.service(service(config, metrics, Resolver::of_management_cluster())?);
