@@ -19,6 +19,8 @@ const FREE_REPEATS: u32 = 3;
 const MAX_REPORT_BACKOFF: SignedDuration = SignedDuration::from_mins(1);
 /// How many transient failures in a row are retried before one is reported.
 const UNREPORTED_TRANSIENTS: u32 = 3;
+/// The same for an API server that requests clients to wait: a report is another write.
+const UNREPORTED_THROTTLES: u32 = 30;
 /// How many conflicts in a row are retried before one is reported: that many are not caused by a lagging cache.
 const UNREPORTED_CONFLICTS: u32 = 6;
 
@@ -52,8 +54,11 @@ struct FailedSteps {
 pub enum FailureClass {
     /// The decision was made from stale state; observing again usually helps.
     Conflict,
-    /// The API server could not be reached, or it is overloaded.
+    /// The API server could not be reached, or failed.
     Transient,
+    /// The API server of the management cluster requested the client to wait. The controller waits for as long as requested
+    /// in addition to the backoff.
+    Throttled,
     /// The API server rejected the request and will do so until something changes.
     Rejected,
 }
@@ -75,15 +80,16 @@ impl RetryState {
         let unreported = match class {
             FailureClass::Conflict => UNREPORTED_CONFLICTS,
             FailureClass::Transient => UNREPORTED_TRANSIENTS,
+            FailureClass::Throttled => UNREPORTED_THROTTLES,
             FailureClass::Rejected => 0,
         };
         let quiet = attempts < unreported;
         let delay = match class {
-            FailureClass::Conflict if quiet => FIRST_TRANSIENT_BACKOFF,
+            FailureClass::Conflict | FailureClass::Throttled if quiet => FIRST_TRANSIENT_BACKOFF,
             FailureClass::Transient if quiet => backoff(FIRST_TRANSIENT_BACKOFF, MAX_BACKOFF, attempts),
             // Once the API server is back, a force removal must not wait for minutes.
-            FailureClass::Transient if is_force_removal(steps) => MAX_FORCE_REMOVAL_BACKOFF,
-            FailureClass::Conflict | FailureClass::Transient | FailureClass::Rejected => {
+            FailureClass::Transient | FailureClass::Throttled if is_force_removal(steps) => MAX_FORCE_REMOVAL_BACKOFF,
+            FailureClass::Conflict | FailureClass::Transient | FailureClass::Throttled | FailureClass::Rejected => {
                 backoff(FIRST_BACKOFF, MAX_BACKOFF, attempts - unreported)
             }
         };
@@ -197,6 +203,17 @@ mod tests {
         assert_eq!(decisions.iter().map(|it| delay(*it)).collect::<Vec<_>>(), [1, 2, 4, 30, 60, 120]);
         assert!(decisions[..3].iter().all(|it| matches!(it, RetryDecision::Retry(_))));
         assert!(decisions[3..].iter().all(|it| matches!(it, RetryDecision::Report(_))));
+    }
+
+    #[test]
+    fn throttled_client_retries_soon_and_reports_late() {
+        let mut retry = RetryState::default();
+        for _ in 0..UNREPORTED_THROTTLES {
+            let decision = retry.failed(CORDON, FailureClass::Throttled, now());
+            assert_eq!((decision, delay(decision)), (RetryDecision::Retry(now() + FIRST_TRANSIENT_BACKOFF), 1));
+        }
+        let decision = retry.failed(CORDON, FailureClass::Throttled, now());
+        assert_eq!(decision, RetryDecision::Report(now() + FIRST_BACKOFF));
     }
 
     #[test]

@@ -136,6 +136,7 @@ impl ReconcileError {
         match self.class() {
             Some(FailureClass::Conflict) => "conflict",
             Some(FailureClass::Transient) => "transient",
+            Some(FailureClass::Throttled) => "throttled",
             Some(FailureClass::Rejected) if self.references().is_some() => "reference",
             Some(FailureClass::Rejected) => "rejected",
             None => "shutdown",

@@ -179,9 +179,11 @@ async fn create(client: &Client, queued: &QueuedEvent, log_limit: &OncePer<Strin
         tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
     }
     match error.class() {
-        FailureClass::Transient if queued.attempts + 1 < MAX_ATTEMPTS => {
+        FailureClass::Transient | FailureClass::Throttled if queued.attempts + 1 < MAX_ATTEMPTS => {
             Sent::Failed { retry_after: error.retry_after() }
         }
-        FailureClass::Transient | FailureClass::Conflict | FailureClass::Rejected => Sent::Done,
+        FailureClass::Transient | FailureClass::Throttled | FailureClass::Conflict | FailureClass::Rejected => {
+            Sent::Done
+        }
     }
 }

@@ -18,7 +18,8 @@ use prometheus_client::registry::Registry;
 use crate::runtime::workqueue::Key;
 
 /// The values of the label `error_type`.
-pub(crate) const ERROR_TYPES: [&str; 6] = ["conflict", "transient", "reference", "rejected", "shutdown", "panic"];
+pub(crate) const ERROR_TYPES: [&str; 7] =
+    ["conflict", "transient", "throttled", "reference", "rejected", "shutdown", "panic"];
 
 pub(crate) struct Metrics {
     registry: Registry,

@@ -174,10 +174,27 @@ impl RequestError {
         if self.is_superseded() {
             return FailureClass::Conflict;
         }
+        if self.is_throttled() {
+            return FailureClass::Throttled;
+        }
         match self.status().map(|status| status.code) {
             Some(404 | 409) => FailureClass::Conflict,
             Some(408 | 429 | 500..=599) | None => FailureClass::Transient,
             Some(_) => FailureClass::Rejected,
+        }
+    }
+
+    /// Whether the API server of the management cluster requests the client to wait. A server that belongs to a tenant cannot:
+    /// its failures are reported sooner.
+    fn is_throttled(&self) -> bool {
+        match self {
+            RequestError::Failed { source, origin: Origin::Management, .. } => {
+                self.is_too_many_requests() || find::<Paused>(source).is_some()
+            }
+            RequestError::Failed { origin: Origin::Workload, .. }
+            | RequestError::Timeout { .. }
+            | RequestError::NoTimeLeft { .. }
+            | RequestError::Superseded { .. } => false,
         }
     }
 
@@ -277,7 +294,7 @@ mod tests {
             (404, FailureClass::Conflict),
             (409, FailureClass::Conflict),
             (408, FailureClass::Transient),
-            (429, FailureClass::Transient),
+            (429, FailureClass::Throttled),
             (500, FailureClass::Transient),
             (504, FailureClass::Transient),
             (400, FailureClass::Rejected),
@@ -305,7 +322,8 @@ mod tests {
         let source = kube::Error::Service(Box::new(Paused { retry_after: Duration::from_secs(9) }));
         let (operation, origin) = (Operation::new("create", "Machine a"), Origin::Management);
         let paused = RequestError::Failed { operation, source, origin };
-        assert_eq!((paused.class(), seconds(paused)), (FailureClass::Transient, Some(9)));
+        assert_eq!((paused.class(), seconds(paused)), (FailureClass::Throttled, Some(9)));
+        assert_eq!(rejected(429, 7, Origin::Workload).class(), FailureClass::Transient);
     }
 
     #[test]

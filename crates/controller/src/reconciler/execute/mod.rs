@@ -38,7 +38,7 @@ pub(super) async fn execute(scope: &mut Scope<'_>, steps: &[Step]) -> Result<(),
 fn is_reportable(error: &ReconcileError) -> bool {
     use fivespot_planner::retry::FailureClass;
     match error.class() {
-        Some(FailureClass::Transient | FailureClass::Rejected) => true,
+        Some(FailureClass::Transient | FailureClass::Throttled | FailureClass::Rejected) => true,
         Some(FailureClass::Conflict) | None => false,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
 use kube::client::Body;
 use tokio::time::Instant;
@@ -123,6 +123,10 @@ fn requested_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> 
     if status != StatusCode::TOO_MANY_REQUESTS || headers.get(CONTENT_TYPE).is_some_and(is_status) {
         return None;
     }
+    // A server that shuts down closes the connection. The next request may reach another replica.
+    if headers.get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close")) {
+        return None;
+    }
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     Some(seconds.map_or(DEFAULT_PAUSE, Duration::from_secs))
 }
@@ -205,6 +209,7 @@ mod tests {
         assert_eq!(pause(429, &[]), Some(1));
         assert_eq!(pause(429, &[(RETRY_AFTER, "Fri, 31 Dec 1999 23:59:59 GMT")]), Some(1));
         assert_eq!(pause(429, &[(RETRY_AFTER, "10"), (CONTENT_TYPE, "application/json")]), None);
+        assert_eq!(pause(429, &[(RETRY_AFTER, "5"), (CONNECTION, "close")]), None, "one of several servers shuts down");
         assert_eq!(pause(503, &[(RETRY_AFTER, "7")]), None);
         assert_eq!(pause(200, &[]), None);
     }
