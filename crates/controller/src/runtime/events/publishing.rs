@@ -16,10 +16,10 @@ use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::permits::{Load, WritePermits};
 
 /// How many events are sent at a time while there is no write, and while there are few.
-pub(super) const MAX_IN_FLIGHT: usize = 16;
+pub(super) const MAX_IN_FLIGHT: usize = 32;
 const MAX_IN_FLIGHT_WITH_WRITES: usize = 4;
 /// How many of them are of one namespace.
-pub(super) const MAX_IN_FLIGHT_OF_NAMESPACE: usize = 8;
+pub(super) const MAX_IN_FLIGHT_OF_NAMESPACE: usize = 16;
 /// A request that takes longer no longer counts as in flight, and its namespace waits until it ends.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// How many of those there may be.
