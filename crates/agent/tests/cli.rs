@@ -176,10 +176,11 @@ fn write_kubeconfig(directory: &TempDir, server: &str) -> PathBuf {
 fn response_body_is_read_up_to_a_limit() {
     const ENOUGH: usize = 256 << 20;
     let (directory, config) = write_config("match_commands = ['cli-no-such-program']\n");
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let kubeconfig = write_kubeconfig(&directory, &format!("http://{}", listener.local_addr().unwrap()));
     // The first request reads the Node, the watch of the ConfigMap or the ConfigMap.
     for arguments in [&["--config", &config][..], &[], &["--oneshot"]] {
+        // A listener of its own: the agent before may have left a connection without a request.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let kubeconfig = write_kubeconfig(&directory, &format!("http://{}", listener.local_addr().unwrap()));
         let mut command = agent(&["--node-name", "n1", "--detector", "poll", "--machine-id-path", &config]);
         command.args(arguments).arg("--state-dir").arg(directory.path()).env("KUBECONFIG", &kubeconfig);
         let _agent = fixtures::ChildProcess(command.stderr(Stdio::null()).spawn().unwrap());

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 /// Generous, for two busy cores: no test asserts a duration.
 pub const TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -18,4 +20,14 @@ pub fn repo_root() -> &'static Path {
 /// If the file cannot be read.
 pub fn read_repo_file(path: &str) -> String {
     fs::read_to_string(repo_root().join(path)).unwrap_or_else(|error| panic!("cannot read {path}: {error}"))
+}
+
+/// A directory for a kustomization, which has to name `deploy/` by a relative path: `../../deploy`.
+///
+/// # Panics
+/// If it cannot be created.
+pub fn kustomization_dir() -> TempDir {
+    // Does not exist if Cargo writes to another directory.
+    let target = repo_root().join("target");
+    fs::create_dir_all(&target).and_then(|()| tempfile::tempdir_in(&target)).expect("target/ is writable")
 }

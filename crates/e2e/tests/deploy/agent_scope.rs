@@ -1,6 +1,6 @@
 //! The policy that restricts the agent, under the names that a user's kustomization gives to its objects.
 
-use fivespot_e2e::{TIMEOUT, repo_root};
+use fivespot_e2e::{TIMEOUT, kustomization_dir};
 use fivespot_testbed::wait::eventually;
 use fivespot_testbed::{Access, ControlPlane, ControlPlaneOptions};
 use kube::core::Status;
@@ -12,7 +12,7 @@ use crate::permissions::{
 
 /// Two Nodes, and the credentials of the agent on Node `mine`, installed by a kustomization of a user.
 async fn install_agent_with(name: &str, settings: &str, (namespace, account): (&str, &str)) -> (ControlPlane, Access) {
-    let directory = tempfile::tempdir_in(repo_root().join("target")).unwrap();
+    let directory = kustomization_dir();
     let base = "resources: [../../deploy/overlays/workload-cluster]";
     std::fs::write(directory.path().join("kustomization.yaml"), format!("{base}\n{settings}\n")).unwrap();
     let options = ControlPlaneOptions::named(name).without_controller_manager().without_scheduler();

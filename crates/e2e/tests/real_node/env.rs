@@ -7,7 +7,7 @@ use fivespot_api::keys::{
     RECLAIM_AGENT_LABEL, RECLAIM_CONFIG_KEY, RECLAIM_REASON_ANNOTATION, RECLAIM_REQUESTED_ANNOTATION,
     RECLAIM_REQUESTED_AT_ANNOTATION, reclaim_config_map,
 };
-use fivespot_e2e::{TIMEOUT, repo_root};
+use fivespot_e2e::{TIMEOUT, kustomization_dir};
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::node::{Image, static_program};
 use fivespot_testbed::wait::eventually;
@@ -56,8 +56,7 @@ patches:
 pub(crate) async fn install_agent(plane: &ControlPlane, node: &RealNode) {
     let program = tokio::task::spawn_blocking(|| static_program("5spot-reclaim-agent").unwrap()).await.unwrap();
     node.import(&Image::of(AGENT_IMAGE, &program)).await.unwrap();
-    // Kustomize requires a relative path to the base.
-    let directory = tempfile::tempdir_in(repo_root().join("target")).unwrap();
+    let directory = kustomization_dir();
     fs::write(directory.path().join("kustomization.yaml"), overlay(node.api_server_port())).unwrap();
     plane.apply(directory.path()).await.unwrap();
 }
