@@ -31,8 +31,8 @@ enum Command {
     Gen(generate::Arguments),
     /// Check formatting, clippy lints, rustdoc and the licenses of dependencies
     Lint,
-    /// Run all benchmarks and print the results
-    Bench,
+    /// Run the benchmarks and print the results
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Gen(arguments) => generate::run(&arguments),
         Command::Lint => lint::run(),
-        Command::Bench => bench::run(),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     finish(result.map_err(|error| Failure::Failed(chain(error.as_ref()))))
 }

@@ -4,13 +4,14 @@ use std::process::Command;
 
 #[test]
 fn invalid_arguments_end_with_one_line_and_code_2() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&[], "a subcommand is required: sandbox, test, gen, lint, bench"),
         (&["tset"], "a similar subcommand exists: 'test'"),
         (&["sandbox", "extra"], "unexpected argument 'extra'"),
         (&["test", "--cold", "name"], "'--cold' cannot be used with"),
         (&["gen", "--chekc"], "a similar argument exists: '--check'"),
-        (&["bench", "extra"], "unexpected argument 'extra'"),
+        (&["bench", "flet"], "a similar value exists: 'fleet'"),
+        (&["bench", "fleet", "extra"], "unexpected argument 'extra'"),
     ];
     for (arguments, expected) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_xtask"))

@@ -15,10 +15,10 @@ use fivespot_api::Phase;
 use fivespot_testbed::Testbed;
 use fivespot_testbed::audit::AuditMark;
 use fivespot_testbed::control_plane::ADMIN;
-use fixtures::{Controller, TestMachine, namespace_with_cluster, request_reclaim, scheduled_machine};
+use fixtures::{
+    Controller, TestMachine, namespace_with_cluster, remove_same_writes, request_reclaim, scheduled_machine,
+};
 use jiff::SignedDuration;
-use kube::api::DeleteParams;
-use serde_json::json;
 
 const MACHINES: usize = 100;
 /// Long enough for the previous removal to settle.
@@ -108,11 +108,7 @@ async fn measure_bare_client(testbed: &Testbed, sm: &TestMachine<'_>) -> SignedD
     tokio::time::sleep(INTERVAL).await;
     let mark = testbed.audit().mark();
     request_reclaim(sm).await;
-    let status = json!({ "status": { "phase": "EmergencyRemove", "message": "a sentence of the usual length" } });
-    sm.patch_status(&status).await;
-    let annotations = json!({ "machine.cluster.x-k8s.io/exclude-node-draining": "true" });
-    sm.patch_machine(&json!({ "metadata": { "annotations": annotations } })).await;
-    sm.machines().delete(&sm.machine_name(), &DeleteParams::default()).await.unwrap();
+    remove_same_writes(sm).await;
     request_to_deletion(testbed, sm, mark).await
 }
 

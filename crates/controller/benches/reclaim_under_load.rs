@@ -1,7 +1,8 @@
 //! The time from a reclaim request on the Node to the deletion of the Machine, while a window opens for many objects.
 //!
 //! Times come from the API server's audit log, as in the benchmark `force_removal`. The same run measures the same
-//! controller while it has no other work.
+//! controller while it has no other work, and a bare client that sends the same writes in turn with the controller, under
+//! the same load: what the bare client needs longer is not the controller's.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot continue panics")]
 
 #[path = "../tests/fixtures/mod.rs"]
@@ -11,12 +12,13 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use fivespot_api::Phase;
+use fivespot_testbed::audit::AuditEntry;
 use fivespot_testbed::control_plane::ADMIN;
 use fivespot_testbed::provider::{Behaviour, Step};
 use fivespot_testbed::{TestNamespace, Testbed};
 use fixtures::{
-    CONTROLLER_USER, Controller, TestMachine, agent_rollout, namespace_with_cluster, request_reclaim,
-    scheduled_machine, wait_for, window,
+    CONTROLLER_USER, Controller, TestMachine, agent_rollout, namespace_with_cluster, remove_same_writes,
+    request_reclaim, scheduled_machine, wait_for, window,
 };
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -38,26 +40,39 @@ async fn main() {
     let _controller = Controller::start_with_args(testbed, &[]).await;
     let idle = lend(&owners, "idle").await;
     let busy = lend(&owners, "busy").await;
-    reclaim_all(&idle).await;
+    let [idle_bare, busy_bare] = [lend(&owners, "bare-idle").await, lend(&owners, "bare-busy").await];
+    // The controller leaves their Machines to the bare client.
+    for sm in idle_bare.iter().chain(&busy_bare) {
+        sm.set_enabled(false).await;
+    }
+    reclaim_all(&idle, &idle_bare).await;
     let tenants = create_tenants(testbed).await;
     let opens = create_objects(&tenants).await;
 
     let wait = opens.duration_since(Timestamp::now());
     assert!(wait.is_positive(), "creating the objects took {wait} too long");
     tokio::time::sleep(wait.unsigned_abs()).await;
-    reclaim_all(&busy).await;
+    reclaim_all(&busy, &busy_bare).await;
     let created = created_machines(testbed, &tenants);
     testbed.audit().caught_up(&owners.client).await;
 
     let mut out = std::io::stdout();
     let objects = TENANTS * CLUSTERS_PER_TENANT * OBJECTS_PER_CLUSTER;
     writeln!(out, "from the reclaim request to the deletion of the Machine, {RECLAIMS} times").unwrap();
-    let [idle, busy] = [&idle, &busy].map(|machines| times(testbed, machines));
-    for (name, times) in [("idle controller", &idle), ("while windows open", &busy)] {
+    let writes = testbed.audit().entries().writes().0;
+    let [idle, busy, idle_bare, busy_bare] =
+        [&idle, &busy, &idle_bare, &busy_bare].map(|machines| times(&writes, machines));
+    for (name, times) in [
+        ("idle controller", &idle),
+        ("bare client", &idle_bare),
+        ("while windows open", &busy),
+        ("bare client", &busy_bare),
+    ] {
         let (p50, p99, max) = (at(times, 50), at(times, 99), at(times, 100));
         writeln!(out, "  {name:<28} p50 {p50:>7.1} ms   p99 {p99:>7.1} ms   max {max:>7.1} ms").unwrap();
     }
-    writeln!(out, "  ratio of p99                 {:>7.2}", at(&busy, 99) / at(&idle, 99)).unwrap();
+    writeln!(out, "  p99, ratio to idle           {:>7.2}", at(&busy, 99) / at(&idle, 99)).unwrap();
+    writeln!(out, "  p99, of the bare client      {:>7.2}", at(&busy_bare, 99) / at(&idle_bare, 99)).unwrap();
     writeln!(out, "  Machines created until then  {created:>7} of {objects}").unwrap();
 }
 
@@ -76,10 +91,13 @@ async fn lend<'a>(ns: &'a TestNamespace, prefix: &str) -> Vec<TestMachine<'a>> {
     machines
 }
 
-async fn reclaim_all(machines: &[TestMachine<'_>]) {
-    for sm in machines {
+async fn reclaim_all(machines: &[TestMachine<'_>], bare: &[TestMachine<'_>]) {
+    for (sm, bare) in machines.iter().zip(bare) {
         tokio::time::sleep(INTERVAL).await;
         request_reclaim(sm).await;
+        tokio::time::sleep(INTERVAL).await;
+        request_reclaim(bare).await;
+        remove_same_writes(bare).await;
     }
     for sm in machines {
         sm.wait_for_phase(Phase::Disabled).await;
@@ -121,8 +139,7 @@ fn created_machines(testbed: &Testbed, tenants: &[TestNamespace]) -> usize {
 }
 
 /// Reads the durations from the audit log, in ascending order.
-fn times(testbed: &Testbed, machines: &[TestMachine<'_>]) -> Vec<SignedDuration> {
-    let writes = testbed.audit().entries().writes().0;
+fn times(writes: &[AuditEntry], machines: &[TestMachine<'_>]) -> Vec<SignedDuration> {
     let mut times: Vec<_> = machines
         .iter()
         .map(|sm| {

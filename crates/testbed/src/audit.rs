@@ -1,6 +1,7 @@
 //! The API server's audit log: which user sent which request, in which order.
 
 use std::fs;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub struct AuditLog {
 
 /// A position in the log, for [`AuditLog::since`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AuditMark(usize);
+pub struct AuditMark(u64);
 
 /// One stage of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl AuditLog {
 
     /// The current end of the log.
     pub fn mark(&self) -> AuditMark {
-        AuditMark(fs::metadata(&self.path).map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX)))
+        AuditMark(fs::metadata(&self.path).map_or(0, |file| file.len()))
     }
 
     /// Every request, in the order in which they finished.
@@ -101,9 +102,16 @@ impl AuditLog {
 
     /// The requests that finished after `mark`.
     pub fn since(&self, mark: AuditMark) -> Entries {
-        let log = fs::read(&self.path).unwrap_or_default();
-        let new = log.get(mark.0..).unwrap_or_default();
+        let new = self.read_from(mark).unwrap_or_default();
         Entries(new.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    }
+
+    fn read_from(&self, mark: AuditMark) -> io::Result<Vec<u8>> {
+        let mut log = fs::File::open(&self.path)?;
+        log.seek(SeekFrom::Start(mark.0))?;
+        let mut new = Vec::new();
+        log.read_to_end(&mut new)?;
+        Ok(new)
     }
 
     /// Waits until the log contains every request that was answered before this call.

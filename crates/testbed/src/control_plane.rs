@@ -120,6 +120,11 @@ impl ControlPlane {
         self.config.options.pods == options::Pods::OnRealNodes
     }
 
+    /// Whether it was started with [`ControlPlaneOptions::rare_heartbeats`].
+    pub(crate) fn has_rare_heartbeats(&self) -> bool {
+        self.config.options.rare_heartbeats
+    }
+
     pub fn audit(&self) -> AuditLog {
         AuditLog::at(self.config.audit_log())
     }
@@ -141,6 +146,11 @@ impl ControlPlane {
     /// Process IDs of the servers.
     pub fn pids(&self) -> Vec<u32> {
         self.servers().iter().map(Process::pid).collect()
+    }
+
+    /// Names and process IDs of the servers.
+    pub fn processes(&self) -> Vec<(String, u32)> {
+        self.servers().iter().map(|server| (server.name().to_owned(), server.pid())).collect()
     }
 
     /// Fails, with the end of the log, if a server has exited.

@@ -48,7 +48,7 @@ impl Kwok {
             format!("--kubeconfig={}", plane.kubeconfig_for(KWOK)?.display()),
             "--manage-all-nodes=false".to_owned(),
             format!("--manage-nodes-with-annotation-selector={annotation}={value}"),
-            "--node-lease-duration-seconds=40".to_owned(),
+            format!("--node-lease-duration-seconds={}", if plane.has_rare_heartbeats() { 3600 } else { 40 }),
         ];
         arguments.extend(stages(plane)?.iter().map(|stage| format!("--config={}", stage.display())));
         let mut attempt = 1;

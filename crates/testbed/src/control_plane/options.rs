@@ -28,6 +28,7 @@ pub struct ControlPlaneOptions {
     pub(super) pods: Pods,
     pub(super) api_server_flags: Vec<String>,
     pub(super) controller_manager_flags: Vec<String>,
+    pub(super) rare_heartbeats: bool,
 }
 
 impl ControlPlaneOptions {
@@ -41,6 +42,7 @@ impl ControlPlaneOptions {
             pods: Pods::Bare,
             api_server_flags: Vec::new(),
             controller_manager_flags: Vec::new(),
+            rare_heartbeats: false,
         }
     }
 
@@ -80,6 +82,14 @@ impl ControlPlaneOptions {
     pub fn for_real_nodes(mut self) -> Self {
         self.pods = Pods::OnRealNodes;
         self
+    }
+
+    /// Makes simulated Nodes renew their Leases every quarter of an hour. With the usual interval of ten seconds, the
+    /// heartbeats of thousands of Nodes would be the load that a benchmark measures.
+    #[must_use]
+    pub fn rare_heartbeats(mut self) -> Self {
+        self.rare_heartbeats = true;
+        self.controller_manager_flag("--node-monitor-grace-period=2h")
     }
 
     /// Adds a flag of kube-apiserver, as `--flag=value`.
