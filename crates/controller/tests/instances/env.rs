@@ -1,9 +1,9 @@
 //! Instances of the controller that share a namespace of their own, for objects and Leases.
 
 use fivespot_planner::shards::shard_of;
-use fivespot_testbed::TestNamespace;
 use fivespot_testbed::audit::{AuditEntry, AuditMark, Entries};
 use fivespot_testbed::process::Signal;
+use fivespot_testbed::{Access, TestNamespace};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 
-use crate::fixtures::{Controller, namespace_with_cluster, testbed, wait_for};
+use crate::fixtures::{Controller, TcpRelay, namespace_with_cluster, testbed, wait_for};
 
 /// Not the shortest possible one: a process that gets no CPU for two seconds must not lose its Lease in most tests.
 pub(crate) const LEASE_DURATION: &str = "6s";
@@ -25,31 +25,24 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) async fn start(args: &[&str]) -> Self {
-        let testbed = testbed().await;
-        let plane = testbed.control_plane();
-        let access = plane.service_account("5spot-system", "5spot-controller").await.unwrap();
-        let credential = access.credential(plane.admin()).await.unwrap();
-        assert!(!credential.is_empty());
-        Instance { controller: Controller::start_as(testbed, &access, args), credential }
+        let (access, credential) = new_credential().await;
+        Instance { controller: Controller::start_as(testbed().await, &access, args), credential }
     }
 
     /// Starts instance `id` of `count` with Leases.
     pub(crate) async fn start_leased(ns: &TestNamespace, id: u32, count: u32) -> Self {
-        let (id, count) = (id.to_string(), count.to_string());
-        Self::start(&[
-            "--namespace",
-            &ns.name,
-            "--leader-election",
-            "--lease-namespace",
-            &ns.name,
-            "--lease-duration",
-            LEASE_DURATION,
-            "--instance-id",
-            &id,
-            "--instance-count",
-            &count,
-        ])
-        .await
+        Self::start(&leased(ns, &id.to_string(), &count.to_string())).await
+    }
+
+    /// Starts the only instance of a count of one, which reaches the API server through a relay.
+    pub(crate) async fn start_behind(relay: &TcpRelay, ns: &TestNamespace) -> Self {
+        let (access, credential) = new_credential().await;
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = relay.write_kubeconfig(directory.path(), &access);
+        let controller = Controller::start_with_kubeconfig(testbed().await, &kubeconfig, &leased(ns, "0", "1"));
+        // It has read the kubeconfig by then.
+        controller.wait_until_ready().await;
+        Instance { controller, credential }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -76,6 +69,21 @@ impl Instance {
         held.sort_unstable();
         held
     }
+}
+
+/// A token of the controller's ServiceAccount, and its id in the audit log.
+async fn new_credential() -> (Access, String) {
+    let plane = testbed().await.control_plane();
+    let access = plane.service_account("5spot-system", "5spot-controller").await.unwrap();
+    let credential = access.credential(plane.admin()).await.unwrap();
+    assert!(!credential.is_empty());
+    (access, credential)
+}
+
+fn leased<'a>(ns: &'a TestNamespace, id: &'a str, count: &'a str) -> Vec<&'a str> {
+    let leases = ["--leader-election", "--lease-namespace", &ns.name, "--lease-duration", LEASE_DURATION];
+    let instance = ["--instance-id", id, "--instance-count", count];
+    [&["--namespace", &ns.name][..], &leases, &instance].concat()
 }
 
 /// A namespace in which the controller may use Leases, with the permissions that are shipped for its own namespace.

@@ -1,5 +1,7 @@
 //! An instance that fails, or stops for a while: another one takes over, and the old one writes nothing.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use fivespot_api::Phase;
@@ -9,9 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, PostParams};
 
-use crate::env::{Instance, for_each, lease, leases, names, namespace_with_leases, writes_since};
+use crate::env::{Instance, for_each, lease, leases, names, namespace_with_leases, object_of, writes_since};
 use crate::fixtures::{
-    Endpoint, TestMachine, namespace_with_cluster, never, scheduled_machine, testbed, wait_for, window,
+    Endpoint, TcpRelay, TestMachine, namespace_with_cluster, never, scheduled_machine, testbed, wait_for, window,
 };
 
 fn creates(writes: &Entries) -> Vec<&str> {
@@ -52,6 +54,15 @@ async fn killed_instance_is_replaced_at_a_boundary_and_nothing_is_done_twice() {
     ns.close().await;
 }
 
+/// Enables and disables all objects in turn, without end.
+async fn toggle(machines: &[TestMachine<'_>]) {
+    for round in 0.. {
+        for sm in machines {
+            sm.set_enabled(round % 2 == 1).await;
+        }
+    }
+}
+
 /// Both processes have the same id, so the one that was stopped does not get its shard back.
 #[tokio::test]
 async fn stopped_instance_writes_nothing_when_it_continues() {
@@ -66,13 +77,6 @@ async fn stopped_instance_writes_nothing_when_it_continues() {
     })
     .await;
     let machines: Vec<_> = names.iter().map(|name| TestMachine::new(&ns, name)).collect();
-    let toggle = async {
-        for round in 0.. {
-            for sm in &machines {
-                sm.set_enabled(round % 2 == 1).await;
-            }
-        }
-    };
     let mark = testbed().await.audit().mark();
     let stop = async {
         // In the middle of reconciles, with requests in flight.
@@ -92,7 +96,7 @@ async fn stopped_instance_writes_nothing_when_it_continues() {
         resumed
     };
     let resumed = tokio::select! {
-        () = toggle => unreachable!("the loop does not end"),
+        () = toggle(&machines) => unreachable!("the loop does not end"),
         resumed = stop => resumed,
     };
     let before = writes_since(&ns, mark).await.filter(|it| it.credential == first.credential);
@@ -102,6 +106,60 @@ async fn stopped_instance_writes_nothing_when_it_continues() {
     assert!(by_first.is_empty(), "{by_first:#?}");
     assert!(after.len() > 5, "{after:#?}");
     assert_eq!(second.held().await, [0]);
+    for sm in &machines {
+        sm.set_enabled(true).await;
+        sm.wait_until_running().await;
+    }
+    ns.close().await;
+}
+
+/// Packets of an instance are held back without an error, and are delivered after another instance has worked on the same
+/// objects.
+#[tokio::test]
+async fn instance_without_network_is_replaced_and_stores_nothing_when_it_is_back() {
+    let ns = namespace_with_leases("no-network").await;
+    let relay = TcpRelay::start(testbed().await.control_plane().admin(), Ipv4Addr::LOCALHOST).await;
+    let first = Instance::start_behind(&relay, &ns).await;
+    first.wait_until_it_holds(&[0]).await;
+    let second = Instance::start_leased(&ns, 0, 1).await;
+    second.controller.wait_until_ready().await;
+    let names = names(&ns, 1, 12);
+    for_each(&names, async |name| {
+        scheduled_machine(&ns, name).create_running().await;
+    })
+    .await;
+    let machines: Vec<_> = names.iter().map(|name| TestMachine::new(&ns, name)).collect();
+    let mark = testbed().await.audit().mark();
+    let hang = async {
+        wait_for("the first instance writes", async || writes_since(&ns, mark).await.len() > 5).await;
+        relay.suspend();
+        second.wait_until_it_holds(&[0]).await;
+        // The first one has noticed it without a response, and the second one has worked on each object.
+        first.wait_until_it_holds(&[]).await;
+        let suspended = testbed().await.audit().mark();
+        wait_for("the second instance has written every object", async || {
+            let writes = writes_since(&ns, suspended).await.succeeded();
+            let written: BTreeSet<&str> = writes.0.iter().map(object_of).collect();
+            if written.len() == names.len() { Ok(()) } else { Err(format!("{written:?}")) }
+        })
+        .await;
+        let resumed = testbed().await.audit().mark();
+        relay.resume();
+        // It watches again, and does not get its shard back.
+        wait_for("the first instance is ready", async || {
+            first.controller.get(Endpoint::Health, "/ready").await.code == 200
+        })
+        .await;
+        resumed
+    };
+    let resumed = tokio::select! {
+        () = toggle(&machines) => unreachable!("the loop does not end"),
+        resumed = hang => resumed,
+    };
+    assert_eq!((first.held().await, second.held().await), (Vec::new(), vec![0]));
+    let late = writes_since(&ns, resumed).await.filter(|it| it.credential == first.credential);
+    let stored = late.clone().succeeded();
+    assert!(stored.is_empty(), "{stored:#?}");
     for sm in &machines {
         sm.set_enabled(true).await;
         sm.wait_until_running().await;
