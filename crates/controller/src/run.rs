@@ -88,7 +88,7 @@ async fn run_controller(
 
     let total = max_writes * RECONCILES_PER_WRITE;
     let queue = Arc::new(WorkQueue::new(Widths { total, lane: total, namespace: total * LANES_PER_NAMESPACE }));
-    let events = EventPublisher::start(client.clone(), hostname(), Arc::clone(&writes));
+    let events = EventPublisher::start(client.clone(), hostname(), Arc::clone(&writes), metrics);
     let workload_clusters = WorkloadClusters::new(ConnectionDeps {
         management: client.clone(),
         require_kubeconfig: config.require_kubeconfig,

@@ -11,9 +11,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fivespot_api::keys;
+use fivespot_api::{ScheduledMachine, keys};
 use fivespot_planner::children::label_value;
-use fivespot_planner::events::{Event, EventType};
+use fivespot_planner::events::{Event, EventType, Reason};
 use fivespot_planner::retry::FailureClass;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
@@ -26,6 +26,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::publishing::{MAX_ATTEMPTS, Publishing};
 use crate::runtime::fair_queue::FairQueue;
+use crate::runtime::metrics::Metrics;
 use crate::runtime::permits::WritePermits;
 use crate::runtime::rate_limit::OncePer;
 use crate::runtime::reconcile_id::ReconcileId;
@@ -34,8 +35,9 @@ use crate::runtime::workqueue::Key;
 
 /// The longest note that the API server accepts, in bytes.
 const MAX_NOTE_LEN: usize = 1024;
-/// How many events may wait to be published. If the API server is away for long, later events are dropped and logged.
-const MAX_QUEUE_LEN: usize = 10_000;
+/// How many events may wait to be published: more than those of a window that opens for 10,000 objects, which are sent when the
+/// writes are done. If the API server is away for long, later events are dropped, counted and logged.
+const MAX_QUEUE_LEN: usize = 30_000;
 /// How often a failure of the events of one namespace is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// How long the API server may take to store an event.
@@ -48,13 +50,19 @@ pub(crate) struct EventPublisher {
     _task: Arc<AbortOnDropHandle<()>>,
     /// Has one token per event that has not been published or dropped yet.
     pending: TaskTracker,
+    metrics: Arc<Metrics>,
     log_limit: Arc<OncePer<String>>,
-    instance: String,
 }
 
+/// An event that waits. What is the same for all is added when it is sent: there may be tens of thousands.
 struct QueuedEvent {
-    namespace: String,
-    event: Box<KubeEvent>,
+    /// The ScheduledMachine.
+    object: Key,
+    uid: Option<Box<str>>,
+    reason: Reason,
+    note: Box<str>,
+    at: Timestamp,
+    reconcile: ReconcileId,
     /// How often sending it has failed.
     attempts: u32,
     _pending: TaskTrackerToken,
@@ -71,14 +79,15 @@ enum Sent {
 
 impl EventPublisher {
     /// Starts the task that publishes events; it ends when the last clone of the publisher is dropped.
-    pub(crate) fn start(client: Client, instance: String, writes: Arc<WritePermits>) -> Self {
+    pub(crate) fn start(client: Client, instance: String, writes: Arc<WritePermits>, metrics: &Arc<Metrics>) -> Self {
         let queue = Arc::new(FairQueue::<QueuedEvent>::new(MAX_QUEUE_LEN));
         let log_limit = Arc::new(OncePer::new(LOG_INTERVAL));
-        let log = Arc::clone(&log_limit);
+        let sender =
+            Arc::new(EventSender { client, instance, metrics: Arc::clone(metrics), log_limit: Arc::clone(&log_limit) });
         let send = move |event: QueuedEvent| {
-            let (client, log) = (client.clone(), Arc::clone(&log));
+            let sender = Arc::clone(&sender);
             async move {
-                let sent = create(&client, &event, &log).await;
+                let sent = sender.create(&event).await;
                 (event, sent)
             }
         };
@@ -87,7 +96,7 @@ impl EventPublisher {
         // A tracker that is never closed is never done; it still hands out tokens.
         pending.close();
         let task = Arc::new(AbortOnDropHandle::new(task));
-        EventPublisher { queue, _task: task, pending, log_limit, instance }
+        EventPublisher { queue, _task: task, pending, metrics: Arc::clone(metrics), log_limit }
     }
 
     /// Waits until every event has been published or dropped.
@@ -104,86 +113,99 @@ impl EventPublisher {
         reconcile: ReconcileId,
     ) {
         let namespace = object.namespace().unwrap_or_default();
-        let mut kube_event = self.kube_event(object, event, at);
-        let annotation = (keys::RECONCILE_ID_ANNOTATION.to_owned(), reconcile.to_string());
-        kube_event.metadata.annotations = Some([annotation].into());
         let queued = QueuedEvent {
-            namespace: namespace.clone(),
-            event: Box::new(kube_event),
+            object: Key { namespace: namespace.clone(), name: object.name_any() },
+            uid: object.uid().map(String::into_boxed_str),
+            reason: event.reason,
+            note: bounded_note(&event.note),
+            at,
+            reconcile,
             attempts: 0,
             _pending: self.pending.token(),
         };
-        if let Some(QueuedEvent { event, .. }) = self.queue.push(&namespace, queued) {
-            let (key, reason) = subject(&event);
-            if self.log_limit.allows(&key.namespace) {
-                tracing::warn!(scheduledmachine = %key, reason, "Dropped event because the event queue is full");
+        if let Some(QueuedEvent { object, reason, .. }) = self.queue.push(&namespace, queued) {
+            self.metrics.record_dropped_event();
+            if self.log_limit.allows(&object.namespace) {
+                let reason = reason.as_str();
+                tracing::warn!(scheduledmachine = %object, reason, "Dropped event because the event queue is full");
             }
         }
     }
+}
 
-    fn kube_event(&self, object: &impl Resource<DynamicType = ()>, event: &Event, at: Timestamp) -> KubeEvent {
-        let type_ = match event.reason.event_type() {
+fn bounded_note(note: &str) -> Box<str> {
+    if note.len() <= MAX_NOTE_LEN {
+        return note.into();
+    }
+    format!("{}...", &note[..note.floor_char_boundary(MAX_NOTE_LEN - 3)]).into_boxed_str()
+}
+
+/// Sends events to the API server.
+struct EventSender {
+    client: Client,
+    instance: String,
+    metrics: Arc<Metrics>,
+    log_limit: Arc<OncePer<String>>,
+}
+
+impl EventSender {
+    fn kube_event(&self, queued: &QueuedEvent) -> KubeEvent {
+        let type_ = match queued.reason.event_type() {
             EventType::Normal => "Normal",
             EventType::Warning => "Warning",
         };
-        let mut note = event.note.clone();
-        if note.len() > MAX_NOTE_LEN {
-            note.truncate(note.floor_char_boundary(MAX_NOTE_LEN - 3));
-            note.push_str("...");
-        }
+        let Key { namespace, name } = &queued.object;
+        let reason = queued.reason.as_str();
         KubeEvent {
             metadata: ObjectMeta {
                 // Nanoseconds make the name unique, as in the names that client-go generates.
-                name: Some(format!(
-                    "{}.{}.{:x}",
-                    label_value(&object.name_any()),
-                    event.reason.as_str().to_lowercase(),
-                    at.as_nanosecond()
-                )),
-                namespace: object.namespace(),
+                name: Some(format!("{}.{}.{:x}", label_value(name), reason.to_lowercase(), queued.at.as_nanosecond())),
+                namespace: Some(namespace.clone()),
+                annotations: Some([(keys::RECONCILE_ID_ANNOTATION.to_owned(), queued.reconcile.to_string())].into()),
                 ..ObjectMeta::default()
             },
-            event_time: Some(MicroTime(at)),
+            event_time: Some(MicroTime(queued.at)),
             reporting_controller: Some("5spot.finos.org/controller".to_owned()),
             reporting_instance: Some(self.instance.clone()),
-            action: Some(event.reason.as_str().to_owned()),
-            reason: Some(event.reason.as_str().to_owned()),
-            regarding: Some(ObjectReference { resource_version: None, ..object.object_ref(&()) }),
-            note: Some(note),
+            action: Some(reason.to_owned()),
+            reason: Some(reason.to_owned()),
+            regarding: Some(ObjectReference {
+                api_version: Some(ScheduledMachine::api_version(&()).into_owned()),
+                kind: Some(ScheduledMachine::kind(&()).into_owned()),
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                uid: queued.uid.as_deref().map(str::to_owned),
+                ..ObjectReference::default()
+            }),
+            note: Some(queued.note.to_string()),
             type_: Some(type_.to_owned()),
             ..KubeEvent::default()
         }
     }
-}
 
-/// What an event is about, for the log.
-fn subject(event: &KubeEvent) -> (Key, &str) {
-    let key = event.regarding.clone().unwrap_or_default();
-    let key = Key { namespace: key.namespace.unwrap_or_default(), name: key.name.unwrap_or_default() };
-    (key, event.reason.as_deref().unwrap_or_default())
-}
-
-async fn create(client: &Client, queued: &QueuedEvent, log_limit: &OncePer<String>) -> Sent {
-    let (key, reason) = subject(&queued.event);
-    let operation = Operation::new("create", format!("event {reason} of ScheduledMachine {key}"));
-    let events: Api<KubeEvent> = Api::namespaced(client.clone(), &key.namespace);
-    let params = PostParams::default();
-    let Err(error) = send(EVENT_TIMEOUT, operation, events.create(&params, queued.event.as_ref())).await else {
-        return Sent::Done;
-    };
-    // An event that exists was published by another process, or by this one before.
-    if error.is_already_exists() {
-        return Sent::Done;
-    }
-    if log_limit.allows(&key.namespace) {
-        tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
-    }
-    match error.class() {
-        FailureClass::Transient | FailureClass::Throttled if queued.attempts + 1 < MAX_ATTEMPTS => {
-            Sent::Failed { retry_after: error.retry_after() }
+    async fn create(&self, queued: &QueuedEvent) -> Sent {
+        let (key, reason) = (&queued.object, queued.reason.as_str());
+        let operation = Operation::new("create", format!("event {reason} of ScheduledMachine {key}"));
+        let events: Api<KubeEvent> = Api::namespaced(self.client.clone(), &key.namespace);
+        let (params, event) = (PostParams::default(), self.kube_event(queued));
+        let Err(error) = send(EVENT_TIMEOUT, operation, events.create(&params, &event)).await else {
+            return Sent::Done;
+        };
+        // An event that exists was published by another process, or by this one before.
+        if error.is_already_exists() {
+            return Sent::Done;
         }
-        FailureClass::Transient | FailureClass::Throttled | FailureClass::Conflict | FailureClass::Rejected => {
-            Sent::Done
+        if self.log_limit.allows(&key.namespace) {
+            tracing::warn!(scheduledmachine = %key, reason, %error, "Cannot publish event");
+        }
+        match error.class() {
+            FailureClass::Transient | FailureClass::Throttled if queued.attempts + 1 < MAX_ATTEMPTS => {
+                Sent::Failed { retry_after: error.retry_after() }
+            }
+            FailureClass::Transient | FailureClass::Throttled | FailureClass::Conflict | FailureClass::Rejected => {
+                self.metrics.record_dropped_event();
+                Sent::Done
+            }
         }
     }
 }

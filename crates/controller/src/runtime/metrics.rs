@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     shards: Family<ShardLabels, Gauge>,
     entries: Family<MapLabels, Gauge>,
     watches: Family<KindLabels, Gauge>,
+    dropped_events: Counter,
     dropped_spans: Counter,
 }
 
@@ -121,6 +122,7 @@ impl Metrics {
             shards: Family::default(),
             entries: Family::default(),
             watches: Family::default(),
+            dropped_events: Counter::default(),
             dropped_spans: Counter::default(),
             registry: Registry::default(),
         };
@@ -183,6 +185,11 @@ impl Metrics {
             "watch_up",
             "Whether the watch of a kind of the management cluster works",
             metrics.watches.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "Total number of Kubernetes events that were not published",
+            metrics.dropped_events.clone(),
         );
         registry.register(
             "trace_spans_dropped",
@@ -276,6 +283,10 @@ impl Metrics {
     /// Each instance exports all shards, so that one without a holder is 0 and not absent.
     pub(crate) fn set_shard_held(&self, shard: u32, held: bool) {
         self.shards.get_or_create(&ShardLabels { shard }).set(i64::from(held));
+    }
+
+    pub(crate) fn record_dropped_event(&self) {
+        self.dropped_events.inc();
     }
 
     #[cfg(feature = "otlp")]

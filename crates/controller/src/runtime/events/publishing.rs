@@ -137,7 +137,7 @@ where
     }
 
     fn start(&mut self, event: QueuedEvent, requests: &mut JoinSet<()>) {
-        let name = event.namespace.clone();
+        let name = event.object.namespace.clone();
         self.in_flight += 1;
         self.namespaces.entry(name.clone()).or_default().in_flight += 1;
         let (request, progress) = ((self.send)(event), self.progress.clone());
@@ -165,7 +165,7 @@ where
                 (namespace.in_flight, namespace.slow) = (namespace.in_flight - 1, namespace.slow + 1);
             }
             Progress::Ended { was_slow, mut event, sent } => {
-                let namespace = self.namespaces.entry(event.namespace.clone()).or_default();
+                let namespace = self.namespaces.entry(event.object.namespace.clone()).or_default();
                 if was_slow {
                     (self.slow, namespace.slow) = (self.slow - 1, namespace.slow - 1);
                 } else {
@@ -174,7 +174,7 @@ where
                 if let Sent::Failed { retry_after } = sent {
                     event.attempts += 1;
                     namespace.not_before = Some(now + retry_after.unwrap_or_else(|| retry_delay(event.attempts)));
-                    let name = event.namespace.clone();
+                    let name = event.object.namespace.clone();
                     self.queue.push_front(&name, event);
                 }
                 self.namespaces.retain(|_, namespace| !namespace.is_unused(now));

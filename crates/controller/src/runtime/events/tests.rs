@@ -112,7 +112,13 @@ fn client(server: &Shared) -> Client {
 }
 
 fn publisher(server: &Shared, writes: &Arc<WritePermits>) -> EventPublisher {
-    EventPublisher::start(client(server), "test".to_owned(), Arc::clone(writes))
+    EventPublisher::start(client(server), "test".to_owned(), Arc::clone(writes), &Arc::new(Metrics::new()))
+}
+
+fn dropped(publisher: &EventPublisher) -> u64 {
+    let metrics = publisher.metrics.render();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("fivespot_events_dropped_total ")).unwrap();
+    line.parse().unwrap()
 }
 
 async fn flushed_after(publisher: &EventPublisher) -> Duration {
@@ -207,6 +213,31 @@ async fn temporary_failure_loses_no_event() {
     assert_eq!(server.lock().stored_in("fails"), 20);
 }
 
+/// Each object has two events when its window opens.
+#[tokio::test(start_paused = true)]
+async fn events_of_ten_thousand_objects_wait_for_the_writes() {
+    let server = Server::answering([]);
+    let writes = WritePermits::new(32);
+    let publisher = publisher(&server, &writes);
+    writes.pause(30 * SECOND);
+    publish_many(&publisher, "a", 20_000);
+    flushed_after(&publisher).await;
+    assert_eq!((server.lock().stored.len(), dropped(&publisher)), (20_000, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_beyond_the_limit_are_dropped_and_counted() {
+    let server = Server::answering([("rejects", vec![Answer::Status(403, 0)])]);
+    let writes = WritePermits::new(32);
+    let publisher = publisher(&server, &writes);
+    writes.pause(30 * SECOND);
+    publish_many(&publisher, "a", MAX_QUEUE_LEN + 5);
+    assert_eq!(dropped(&publisher), 5);
+    publish(&publisher, "rejects", "desk-01");
+    flushed_after(&publisher).await;
+    assert_eq!((server.lock().stored.len(), dropped(&publisher)), (MAX_QUEUE_LEN - 1, 7));
+}
+
 #[tokio::test(start_paused = true)]
 async fn event_is_not_repeated_before_the_time_that_the_server_requests() {
     let server = Server::answering([("a", vec![Answer::Status(429, 7), Answer::Stored])]);
@@ -250,7 +281,8 @@ async fn attempts_are_bounded_and_rejected_event_is_not_repeated() {
 async fn unpublished_events_are_dropped_with_the_publisher() {
     let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;
-    let publisher = EventPublisher::start(Client::try_from(config).unwrap(), "test".to_owned(), WritePermits::new(1));
+    let (client, writes) = (Client::try_from(config).unwrap(), WritePermits::new(1));
+    let publisher = EventPublisher::start(client, "test".to_owned(), writes, &Arc::new(Metrics::new()));
     publish(&publisher, "a", "desk-01");
     let pending = publisher.pending.clone();
     assert!(tokio::time::timeout(SECOND / 2, publisher.flush()).await.is_err());
