@@ -153,6 +153,11 @@ impl RequestError {
         self.has_code(404)
     }
 
+    /// Whether the server names this object in its response. A server that does not serve the kind names none.
+    pub(crate) fn is_about(&self, name: &str) -> bool {
+        self.status().and_then(|status| status.details.as_ref()).is_some_and(|details| details.name == name)
+    }
+
     pub(crate) fn is_too_many_requests(&self) -> bool {
         self.has_code(429)
     }

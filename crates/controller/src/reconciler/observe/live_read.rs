@@ -65,8 +65,8 @@ async fn read_provider_objects(scope: &mut Scope<'_>) -> Result<(), ReconcileErr
 async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Child<ProviderChild>, ReconcileError> {
     let Some(resource) = resolve(scope, reference).await? else { return Ok(Child::Absent) };
     let mut found = get_metadata(scope, reference, &resource).await;
-    // This version may no longer be served while another one is. The API server then answers 404 as well.
-    if matches!(&found, Ok(None)) || found.as_ref().is_err_and(RequestError::is_not_found) {
+    // This version may no longer be served while another one is. The API server then does not name the object.
+    if found.as_ref().is_err_and(|error| error.is_not_found() && !error.is_about(&reference.name)) {
         scope.context.kinds.forget(&Ref { api_version: resource.api_version.clone(), ..reference.clone() });
         match resolve(scope, reference).await? {
             Some(served) if served.version != resource.version => {
@@ -76,7 +76,10 @@ async fn read_provider_object(scope: &Scope<'_>, reference: &Ref) -> Result<Chil
             None => return Ok(Child::Absent),
         }
     }
-    let Some(object) = found? else { return Ok(Child::Absent) };
+    let object = match found {
+        Err(error) if error.is_not_found() => return Ok(Child::Absent),
+        found => found?,
+    };
     if !object.ownership.is_owned_by(&scope.object.uid().unwrap_or_default()) {
         return Ok(Child::Unmanaged(object.uid().unwrap_or_default()));
     }
@@ -92,11 +95,11 @@ async fn get_metadata(
     scope: &Scope<'_>,
     reference: &Ref,
     resource: &ApiResource,
-) -> Result<Option<ProviderObjectMeta>, RequestError> {
+) -> Result<ProviderObjectMeta, RequestError> {
     let objects: Api<ProviderObjectMeta> =
         Api::namespaced_with(scope.context.client.clone(), &scope.key.namespace, resource);
     let operation = Operation::new("read", format!("{} {}", reference.kind, reference.name));
-    send(MANAGEMENT_TIMEOUT, operation, objects.get_opt(&reference.name)).await
+    send(MANAGEMENT_TIMEOUT, operation, objects.get(&reference.name)).await
 }
 
 /// Resolves a kind. If it is not served, there is no object of it.
