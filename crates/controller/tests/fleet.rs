@@ -105,12 +105,11 @@ async fn nothing_is_kept_about_objects_that_were_deleted() {
             TestMachine::new(&ns, name).wait_until_running().await;
         }
         stream::iter(&names)
-            .for_each_concurrent(CONCURRENT_CREATES, async |name| {
-                let sm = TestMachine::new(&ns, name);
-                sm.delete().await;
-                sm.wait_until_deleted().await;
-            })
+            .for_each_concurrent(CONCURRENT_CREATES, async |name| TestMachine::new(&ns, name).delete().await)
             .await;
+        for name in &names {
+            TestMachine::new(&ns, name).wait_until_deleted().await;
+        }
         wait_for("nothing is kept", async || {
             let metrics = controller.metrics().await;
             let entries: Vec<&str> =

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fivespot_testbed::audit::{AuditEntry, AuditMark};
-use fivespot_testbed::control_plane::ADMIN;
 use fivespot_testbed::provider::Behaviour;
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +11,7 @@ use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::env::{CONCURRENT_WRITES, Cpu, Env, for_each, names, phase_series, print, requests_per_object, seconds};
-use crate::fixtures::{Controller, TestMachine, close_same_writes, never, scheduled_machine, send_same_writes, window};
+use crate::fixtures::{BareClient, CONTROLLER_USER, Controller, TestMachine, never, scheduled_machine, window};
 
 /// Enough to write all objects before the boundary.
 fn seconds_until_boundary(objects: usize) -> i64 {
@@ -139,17 +138,18 @@ async fn wait_until_all_are_ready(controller: &Controller) {
 /// A client that sends the same writes. Machines are created for real, so that Cluster API has as much to do.
 async fn measure_bare_client(objects: usize) -> Value {
     let env = Env::start("bare").await;
+    let client = BareClient::start(&env.testbed, &env.ns).await;
     for_each(objects, async |name| {
         scheduled_machine(&env.ns, &name).schedule(never()).create().await;
     })
     .await;
     let (mark, start, cpu) = (env.mark(), Timestamp::now(), env.cpu(None).await);
-    for_each(objects, async |name| send_same_writes(&TestMachine::new(&env.ns, &name)).await).await;
+    for_each(objects, async |name| client.activate(&name).await).await;
     let open = bare_figures(&env, (mark, start, &cpu), "create").await;
 
     run_pods(&env, objects).await;
     let (mark, start, cpu) = (env.mark(), Timestamp::now(), env.cpu(None).await);
-    for_each(objects, async |name| close_same_writes(&TestMachine::new(&env.ns, &name)).await).await;
+    for_each(objects, async |name| client.close(&name).await).await;
     let close = bare_figures(&env, (mark, start, &cpu), "delete").await;
     json!({ "open": open, "close": close })
 }
@@ -157,7 +157,7 @@ async fn measure_bare_client(objects: usize) -> Value {
 async fn bare_figures(env: &Env, (mark, start, cpu): (AuditMark, Timestamp, &Cpu), verb: &str) -> Value {
     let used = env.cpu(None).await.since(cpu);
     env.testbed.audit().caught_up(&env.ns.client).await;
-    let requests = env.testbed.audit().since(mark).by(ADMIN).0;
+    let requests = env.testbed.audit().since(mark).by(CONTROLLER_USER).0;
     let mut figures = figures(&requests, verb, start);
     figures["cpu"] = used;
     figures

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::env::{CONCURRENT_WRITES, Env, for_each, mean, phase_series, print, requests_per_object, seconds};
-use crate::fixtures::{TestMachine, scheduled_machine, send_same_writes};
+use crate::fixtures::{BareClient, scheduled_machine};
 
 /// How often a fleet that is small enough is measured, because the machine may be shared.
 fn runs(objects: usize) -> usize {
@@ -73,6 +73,7 @@ async fn measure_controller(objects: usize) -> Value {
 /// A client creates the objects, and another one sends the writes about each as soon as it exists.
 async fn measure_bare_client(objects: usize) -> Value {
     let env = Env::start("bare").await;
+    let client = BareClient::start(&env.testbed, &env.ns).await;
     let (start, cpu) = (Timestamp::now(), env.cpu(None).await);
     let (sender, created) = mpsc::unbounded();
     let create = async {
@@ -84,7 +85,7 @@ async fn measure_bare_client(objects: usize) -> Value {
         .await;
     };
     let send = created.for_each_concurrent(CONCURRENT_WRITES, async |name| {
-        send_same_writes(&TestMachine::new(&env.ns, &name)).await;
+        client.activate(&name).await;
     });
     tokio::join!(create, send);
     let elapsed = Timestamp::now().duration_since(start);
