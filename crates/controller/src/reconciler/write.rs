@@ -26,7 +26,7 @@ impl Scope<'_> {
     ) -> Result<T, ReconcileError> {
         // Determined for each write: an owner may request the machine while it is being reconciled.
         let urgency = self.context.urgency(self.key);
-        let _permit = self.context.writes.acquire(self.key, urgency, self.object.spec.priority).await;
+        let _permit = self.context.writes.acquire(self.key, urgency, self.object.spec.priority, self.now).await;
         let fence = self.fence()?;
         Ok(fence.guard(send(MANAGEMENT_TIMEOUT, operation, request)).await??)
     }

@@ -5,6 +5,10 @@
 //! tenant's reclaim. Fair means that the namespace with the fewest permits goes next, then the one that got its last permit
 //! longest ago.
 //!
+//! Of one namespace, the write of the reconcile that started first goes first. With the order of arrival, all reconciles that
+//! are in progress would create their Machines at the same time: no object would be done before all of them are, and the API
+//! server would be busy with one kind of request at a time.
+//!
 //! While an urgent object is reconciled, other writes use few permits, so that the API server is not busy with them. Some
 //! permits are always left for urgent writes: others may last long, for example in a webhook that does not respond.
 //!
@@ -20,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -77,8 +82,10 @@ pub(crate) struct UrgentReconcile {
 
 /// Writes of one level are equally important. Sorts by importance.
 type LevelKey = (Reverse<bool>, Reverse<u8>);
-/// Sorts the writes of one namespace and level by priority, then order of arrival.
-type WaiterKey = (Reverse<u8>, u64);
+/// Sorts the writes of one namespace and level by priority, then by the start of their reconciles.
+type Rank = (Reverse<u8>, Timestamp);
+/// Sorts writes of the same rank by their arrival.
+type WaiterKey = (Rank, u64);
 
 struct State {
     total: usize,
@@ -87,7 +94,7 @@ struct State {
     ordinary_in_flight: usize,
     levels: BTreeMap<LevelKey, Level>,
     /// Writes that wait, by object. A reconcile can send several at the same time.
-    waiting: HashMap<Key, BTreeMap<u64, (LevelKey, u8)>>,
+    waiting: HashMap<Key, BTreeMap<u64, Place>>,
     urgent: UrgentReconciles,
     overload: Overload,
     /// Orders writes by arrival, and namespaces by their last permit.
@@ -124,10 +131,17 @@ impl WritePermits {
         })
     }
 
-    /// Waits for a permit for a write of this object.
-    pub(crate) async fn acquire(self: &Arc<Self>, key: &Key, urgency: Urgency, priority: u8) -> Permit {
+    /// Waits for a permit for a write of this object. `started` is the start of the reconcile that sends it.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        key: &Key,
+        urgency: Urgency,
+        priority: u8,
+        started: Timestamp,
+    ) -> Permit {
         let (sender, receiver) = oneshot::channel();
-        let sequence = self.state.lock().enter(key, urgency, priority, sender);
+        let place = (level(urgency, priority), (Reverse(priority), started));
+        let sequence = self.state.lock().enter(place, (key.clone(), sender));
         // If this future is dropped, the write leaves the queue; a permit that was sent meanwhile is dropped with the
         // receiver, which returns it.
         let _leave = Leave { permits: self, key, sequence };
@@ -232,32 +246,32 @@ impl Drop for Leave<'_> {
 }
 
 type Waiter = (Key, oneshot::Sender<Permit>);
-/// Level and priority of a write that waits.
-type Place = (LevelKey, u8);
+/// Where a write waits.
+type Place = (LevelKey, Rank);
 
 impl State {
     /// Returns the sequence number of the write.
-    fn enter(&mut self, key: &Key, urgency: Urgency, priority: u8, sender: oneshot::Sender<Permit>) -> u64 {
+    fn enter(&mut self, place: Place, waiter: Waiter) -> u64 {
         self.sequence += 1;
         let sequence = self.sequence;
-        self.insert(sequence, (level(urgency, priority), priority), (key.clone(), sender));
+        self.insert(sequence, place, waiter);
         sequence
     }
 
     fn insert(&mut self, sequence: u64, place: Place, waiter: Waiter) {
-        let (level, priority) = place;
+        let (level, rank) = place;
         let key = waiter.0.clone();
         self.levels.entry(level).or_default().update(&key.namespace, |namespace| {
-            namespace.waiting.insert((Reverse(priority), sequence), waiter);
+            namespace.waiting.insert((rank, sequence), waiter);
         });
         self.waiting.entry(key).or_default().insert(sequence, place);
     }
 
-    fn remove(&mut self, key: &Key, sequence: u64, (level, priority): Place) -> Option<Waiter> {
+    fn remove(&mut self, key: &Key, sequence: u64, (level, rank): Place) -> Option<Waiter> {
         let waiter = self
             .levels
             .get_mut(&level)?
-            .update(&key.namespace, |namespace| namespace.waiting.remove(&(Reverse(priority), sequence)));
+            .update(&key.namespace, |namespace| namespace.waiting.remove(&(rank, sequence)));
         self.drop_if_empty(level);
         waiter
     }
@@ -273,9 +287,9 @@ impl State {
     }
 
     fn promote(&mut self, key: &Key) {
-        for (sequence, place) in self.waiting.remove(key).unwrap_or_default() {
+        for (sequence, place @ (_, rank)) in self.waiting.remove(key).unwrap_or_default() {
             if let Some(waiter) = self.remove(key, sequence, place) {
-                self.insert(sequence, (level(Urgency::Urgent, place.1), place.1), waiter);
+                self.insert(sequence, (level(Urgency::Urgent, rank.0.0), rank), waiter);
             }
         }
     }

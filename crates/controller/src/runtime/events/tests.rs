@@ -164,7 +164,7 @@ async fn events_are_published_concurrently_while_there_are_no_writes() {
 async fn one_event_at_a_time_while_writes_are_busy() {
     let server = Server::answering([]);
     let writes = WritePermits::new(1);
-    let hanging = writes.acquire(&key("other"), Urgency::Ordinary, 50).await;
+    let hanging = writes.acquire(&key("other"), Urgency::Ordinary, 50, Timestamp::UNIX_EPOCH).await;
     let publisher = publisher(&server, &writes);
     publish_many(&publisher, "a", 100);
     tokio::time::sleep(SECOND).await;
@@ -191,7 +191,7 @@ async fn hanging_events_of_one_namespace_do_not_stop_others() {
     assert_eq!(server.lock().stored_in("works"), 500);
     // The same with a single place, while writes are busy.
     let writes = WritePermits::new(1);
-    let _hanging = writes.acquire(&key("other"), Urgency::Ordinary, 50).await;
+    let _hanging = writes.acquire(&key("other"), Urgency::Ordinary, 50, Timestamp::UNIX_EPOCH).await;
     let server = Server::answering([("hangs", vec![Answer::Never])]);
     let publisher = self::publisher(&server, &writes);
     publish_many(&publisher, "hangs", 20);

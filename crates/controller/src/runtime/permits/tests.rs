@@ -6,6 +6,9 @@ use tokio::task::JoinHandle;
 use super::urgent_reconciles::MAX_BUDGET;
 use super::*;
 
+/// The start of all reconciles, unless it matters.
+const STARTED: Timestamp = Timestamp::UNIX_EPOCH;
+
 fn key(text: &str) -> Key {
     let (namespace, name) = text.split_once('/').unwrap();
     Key { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -24,8 +27,12 @@ impl Queue {
 
     /// Adds a write and waits until it is in the queue.
     async fn add(&mut self, write: &str, urgency: Urgency, priority: u8) {
+        self.add_started(write, urgency, priority, STARTED).await;
+    }
+
+    async fn add_started(&mut self, write: &str, urgency: Urgency, priority: u8, started: Timestamp) {
         let (permits, object) = (Arc::clone(&self.permits), key(write));
-        let task = tokio::spawn(async move { permits.acquire(&object, urgency, priority).await });
+        let task = tokio::spawn(async move { permits.acquire(&object, urgency, priority, started).await });
         tokio::task::yield_now().await;
         self.waiting.push((write.to_owned(), task));
     }
@@ -77,7 +84,7 @@ fn assert_idle(permits: &WritePermits) {
 #[tokio::test(start_paused = true)]
 async fn urgency_then_priority_then_arrival() {
     let mut queue = Queue::new(1);
-    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0).await;
+    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0, STARTED).await;
     queue.ordinary("a/low", 10).await;
     queue.ordinary("a/high", 90).await;
     queue.ordinary("a/high-later", 90).await;
@@ -90,9 +97,22 @@ async fn urgency_then_priority_then_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reconcile_that_started_first_is_finished_first() {
+    let mut queue = Queue::new(1);
+    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0, STARTED).await;
+    for (write, priority, second) in [("a/new", 50, 3), ("a/old", 50, 1), ("a/middle", 50, 2), ("a/high", 90, 9)] {
+        let started = Timestamp::from_second(second).unwrap();
+        queue.add_started(write, Urgency::Ordinary, priority, started).await;
+    }
+    drop(first);
+    assert_eq!(queue.order().await, ["a/high", "a/old", "a/middle", "a/new"]);
+    assert_idle(&queue.permits);
+}
+
+#[tokio::test(start_paused = true)]
 async fn priority_is_compared_across_namespaces() {
     let mut queue = Queue::new(1);
-    let first = queue.permits.acquire(&key("x/first"), Urgency::Ordinary, 0).await;
+    let first = queue.permits.acquire(&key("x/first"), Urgency::Ordinary, 0, STARTED).await;
     for (write, priority) in [("a/low", 10), ("b/high", 90), ("c/low", 10), ("a/high", 90), ("b/medium", 50)] {
         queue.ordinary(write, priority).await;
     }
@@ -123,7 +143,7 @@ async fn ordinary_writes_leave_permits_for_urgent_ones() {
 #[tokio::test(start_paused = true)]
 async fn namespaces_take_turns_within_one_priority() {
     let mut queue = Queue::new(1);
-    let first = queue.permits.acquire(&key("x/first"), Urgency::Ordinary, 0).await;
+    let first = queue.permits.acquire(&key("x/first"), Urgency::Ordinary, 0, STARTED).await;
     for write in ["a/1", "a/2", "a/3", "b/1", "b/2", "c/1"] {
         queue.ordinary(write, 50).await;
     }
@@ -134,7 +154,7 @@ async fn namespaces_take_turns_within_one_priority() {
 #[tokio::test(start_paused = true)]
 async fn urgent_writes_of_one_namespace_do_not_delay_another_one() {
     let mut queue = Queue::new(1);
-    let first = queue.permits.acquire(&key("x/first"), Urgency::Ordinary, 0).await;
+    let first = queue.permits.acquire(&key("x/first"), Urgency::Ordinary, 0, STARTED).await;
     for number in 0..1000 {
         queue.urgent(&format!("hostile/{number}"), 255).await;
     }
@@ -191,7 +211,7 @@ impl Names for [Vec<(String, Permit)>; 2] {
 #[tokio::test(start_paused = true)]
 async fn waiting_write_becomes_urgent() {
     let mut queue = Queue::new(1);
-    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0).await;
+    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0, STARTED).await;
     queue.ordinary("a/other", 90).await;
     queue.ordinary("a/desk", 1).await;
     queue.permits.promote(&key("a/desk"));
@@ -204,7 +224,7 @@ async fn waiting_write_becomes_urgent() {
 #[tokio::test(start_paused = true)]
 async fn dropped_waiter_leaves_queue_and_returns_permit() {
     let mut queue = Queue::new(1);
-    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0).await;
+    let first = queue.permits.acquire(&key("a/first"), Urgency::Ordinary, 0, STARTED).await;
     queue.ordinary("a/cancelled", 90).await;
     queue.waiting.pop().unwrap().1.abort();
     tokio::task::yield_now().await;
@@ -212,12 +232,12 @@ async fn dropped_waiter_leaves_queue_and_returns_permit() {
 
     // The permit is granted, but the waiter is dropped before it has taken it.
     let cancelled = key("a/granted");
-    let mut waiter = Box::pin(queue.permits.acquire(&cancelled, Urgency::Ordinary, 0));
+    let mut waiter = Box::pin(queue.permits.acquire(&cancelled, Urgency::Ordinary, 0, STARTED));
     assert!((&mut waiter).now_or_never().is_none());
     drop(first);
     drop(waiter);
     assert_idle(&queue.permits);
-    drop(queue.permits.acquire(&key("a/next"), Urgency::Ordinary, 0).now_or_never().unwrap());
+    drop(queue.permits.acquire(&key("a/next"), Urgency::Ordinary, 0, STARTED).now_or_never().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,7 +311,7 @@ fn every_write_gets_a_permit_and_every_permit_is_returned() {
                     let object = key(&format!("ns-{}/{number}", number % 7));
                     let urgency = if number.is_multiple_of(5) { Urgency::Urgent } else { Urgency::Ordinary };
                     let _urgent = number.is_multiple_of(25).then(|| permits.urgent_reconcile(&object.namespace));
-                    let wait = permits.acquire(&object, urgency, (number % 3) as u8);
+                    let wait = permits.acquire(&object, urgency, (number % 3) as u8, STARTED);
                     if number.is_multiple_of(3) {
                         // Cancelled somewhere.
                         let _ = tokio::time::timeout(Duration::from_micros(u64::from(number)), wait).await;
