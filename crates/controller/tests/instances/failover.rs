@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use fivespot_api::Phase;
+use fivespot_testbed::TestNamespace;
 use fivespot_testbed::audit::Entries;
 use fivespot_testbed::process::Signal;
 use jiff::{SignedDuration, Timestamp};
@@ -54,6 +55,18 @@ async fn killed_instance_is_replaced_at_a_boundary_and_nothing_is_done_twice() {
     ns.close().await;
 }
 
+/// Starts another instance with the same id, and runs machines that the first one has created.
+async fn add_second_instance(ns: &TestNamespace) -> (Instance, Vec<TestMachine<'_>>) {
+    let second = Instance::start_leased(ns, 0, 1).await;
+    second.controller.wait_until_ready().await;
+    let names = names(ns, 1, 12);
+    for_each(&names, async |name| {
+        scheduled_machine(ns, name).create_running().await;
+    })
+    .await;
+    (second, names.iter().map(|name| TestMachine::new(ns, name)).collect())
+}
+
 /// Enables and disables all objects in turn, without end.
 async fn toggle(machines: &[TestMachine<'_>]) {
     for round in 0.. {
@@ -69,14 +82,7 @@ async fn stopped_instance_writes_nothing_when_it_continues() {
     let ns = namespace_with_leases("stopped").await;
     let first = Instance::start_leased(&ns, 0, 1).await;
     first.wait_until_it_holds(&[0]).await;
-    let second = Instance::start_leased(&ns, 0, 1).await;
-    second.controller.wait_until_ready().await;
-    let names = names(&ns, 1, 12);
-    for_each(&names, async |name| {
-        scheduled_machine(&ns, name).create_running().await;
-    })
-    .await;
-    let machines: Vec<_> = names.iter().map(|name| TestMachine::new(&ns, name)).collect();
+    let (second, machines) = add_second_instance(&ns).await;
     let mark = testbed().await.audit().mark();
     let stop = async {
         // In the middle of reconciles, with requests in flight.
@@ -121,14 +127,7 @@ async fn instance_without_network_is_replaced_and_stores_nothing_when_it_is_back
     let relay = TcpRelay::start(testbed().await.control_plane().admin(), Ipv4Addr::LOCALHOST).await;
     let first = Instance::start_behind(&relay, &ns).await;
     first.wait_until_it_holds(&[0]).await;
-    let second = Instance::start_leased(&ns, 0, 1).await;
-    second.controller.wait_until_ready().await;
-    let names = names(&ns, 1, 12);
-    for_each(&names, async |name| {
-        scheduled_machine(&ns, name).create_running().await;
-    })
-    .await;
-    let machines: Vec<_> = names.iter().map(|name| TestMachine::new(&ns, name)).collect();
+    let (second, machines) = add_second_instance(&ns).await;
     let mark = testbed().await.audit().mark();
     let hang = async {
         wait_for("the first instance writes", async || writes_since(&ns, mark).await.len() > 5).await;
@@ -140,7 +139,7 @@ async fn instance_without_network_is_replaced_and_stores_nothing_when_it_is_back
         wait_for("the second instance has written every object", async || {
             let writes = writes_since(&ns, suspended).await.succeeded();
             let written: BTreeSet<&str> = writes.0.iter().map(object_of).collect();
-            if written.len() == names.len() { Ok(()) } else { Err(format!("{written:?}")) }
+            if written.len() == machines.len() { Ok(()) } else { Err(format!("{written:?}")) }
         })
         .await;
         let resumed = testbed().await.audit().mark();
