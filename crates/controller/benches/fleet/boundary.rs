@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use fivespot_testbed::audit::{AuditEntry, AuditMark};
 use fivespot_testbed::provider::Behaviour;
-use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::env::{CONCURRENT_WRITES, Cpu, Env, for_each, names, phase_series, print, requests_per_object, seconds};
+use crate::env::{Cpu, Env, for_each, phase_series, print, requests_per_object, seconds};
 use crate::fixtures::{BareClient, CONTROLLER_USER, Controller, TestMachine, never, scheduled_machine, window};
 
 /// Enough to write all objects before the boundary.
@@ -94,34 +91,14 @@ fn figures(requests: &[AuditEntry], verb: &str, boundary: Timestamp) -> Value {
 async fn run_pods(env: &Env, objects: usize) {
     let mark = env.mark();
     env.set_provider(Behaviour::default()).await;
-    let nodes = |name: String| {
-        let sm = TestMachine::new(&env.ns, &name);
-        (sm.node_name(), name)
-    };
     // Pods of Nodes that do not exist yet would be deleted.
     while env.testbed.audit().since(mark).on("nodes").succeeded().filter(|it| it.verb == "create").len() < objects {
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    let pods = env.ns.api::<Pod>();
-    stream::iter(names(objects).map(nodes))
-        .for_each_concurrent(CONCURRENT_WRITES, async |(node, name)| {
-            let pod: Pod = serde_json::from_value(json!({
-                "metadata": { "name": name },
-                "spec": {
-                    "nodeName": node,
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{ "name": "main", "image": "none" }],
-                    "tolerations": [{ "operator": "Exists" }],
-                },
-            }))
-            .unwrap();
-            pods.create(&PostParams::default(), &pod).await.unwrap();
-        })
-        .await;
-    let running = ListParams::default().fields("status.phase=Running");
-    while pods.list_metadata(&running).await.unwrap().items.len() < objects {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
+    for_each(objects, async |name| {
+        TestMachine::new(&env.ns, &name).create_pod(&name).await;
+    })
+    .await;
 }
 
 async fn wait_until_all_are_ready(controller: &Controller) {
